@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.causal.functions import FunctionService
+from headrace.causal.functions import FunctionService, ManyFunctionService
 from headrace.causal.http import HttpService
 from headrace.causal.questions import Asker
 from headrace.errors import InvalidPipeline
 
 SERVICES: dict[str, Callable[[Asker], Any]] = {
     "call": FunctionService,
+    "call_many": ManyFunctionService,
     "http": HttpService,
 }
 

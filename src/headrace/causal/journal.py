@@ -10,6 +10,7 @@ A call has two kinds of files, both put-if-absent, in a directory that the drive
    so it is void, and the call is made again in its next round: `<name>-2.intent-1`. An uncertain
    result of a voided plan is void too, if the caller allows the call to be repeated.
 2. The caller puts the intent, and reads it back. Only the owner of the nonce in the file calls.
+   A batch puts the intents of all its calls, then calls, then puts the results.
 3. The outcome, also a failure, is put as the result. It is used only after it was read back and is
    on disk: the existence of a file does not prove that it is on disk, whoever put it. And only
    if its directory is not closed: a store without directories takes what a late task puts there.
@@ -25,7 +26,7 @@ may call after its deadline.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -45,6 +46,8 @@ IN_DOUBT = (
 )
 SLACK_S = 0.5
 """Added to the maximum duration of a call: time to write its result."""
+_MORE_SLACK_S = 0.2
+"""Added for every further call of a batch: time to write its intent and its result."""
 
 _INTENT_MAGIC, _RESULT_MAGIC = b"headrace-intent", b"headrace-result"
 _POLL_S = 0.02
@@ -101,47 +104,99 @@ class Journal:
         perform: Callable[[float], Determinant],
     ) -> Determinant:
         """The single outcome of a call. `perform(deadline)` makes the call; returns its outcome."""
-        for turn in count(1):
-            found = self._round(self._file(name, turn), name, request, options, perform)
-            if not self._is_void(found, options):
-                # Looked for after the result was put or read: in a closed directory it is not the
-                # one that counted, which was deleted.
-                self._refuse_closed()
-                return _checked(found, name, request)
+        (found,) = self.once_many(
+            [(name, request)], options, lambda mine, deadline: [perform(deadline)]
+        )
+        if isinstance(found, ServiceError):
+            raise found
+        return found
+
+    def once_many(
+        self,
+        asked: Sequence[tuple[str, bytes]],
+        options: CallOptions,
+        perform: Callable[[Sequence[int], float], Sequence[Determinant]],
+    ) -> list[Determinant | ServiceError]:
+        """The single outcome of each call of a batch, given as (name, request).
+
+        `perform(positions, deadline)` makes those calls that are this caller's to make; returns
+        their outcomes. Each call has its own intent and result, so a rerun may form other batches.
+        A call is not made, and its outcome is an error, if its name was used for another request.
+        """
+        found: dict[int, CallResult | ServiceError] = {}
+        turns = dict.fromkeys(range(len(asked)), 1)
+        while turns:
+            files = {i: self._file(asked[i][0], turn) for i, turn in turns.items()}
+            for i, result in self._rounds(files, asked, options, perform).items():
+                if isinstance(result, CallResult) and self._is_void(result, options):
+                    turns[i] += 1
+                else:
+                    found[i] = result
+                    del turns[i]
+        # Looked for after the results were put or read: in a closed directory they are not those
+        # that counted, which were deleted.
+        self._refuse_closed()
+        return [_checked(found[i], *asked[i]) for i in range(len(asked))]
+
+    def _rounds(
+        self,
+        files: Mapping[int, str],
+        asked: Sequence[tuple[str, bytes]],
+        options: CallOptions,
+        perform: Callable[[Sequence[int], float], Sequence[Determinant]],
+    ) -> dict[int, CallResult | ServiceError]:
+        """The outcomes of one round of each call, by its position."""
+        found: dict[int, CallResult | ServiceError] = {}
+        left = dict(files)
+        for number in count(1):
+            for i, file in left.items():
+                if (known := self._result(file)) is not None:
+                    found[i] = known
+            left = {i: file for i, file in left.items() if i not in found}
+            if not left:
+                return found
+            deadline = self._system.wall_s() + options.longest_us() / 1e6 + slack_s(len(left))
+            intents, mine = {}, []
+            for i, file in left.items():
+                intents[i], is_mine = self._intend(f"{file}.intent-{number}", *asked[i], deadline)
+                if (intents[i].name, intents[i].request) != asked[i]:
+                    found[i] = _another_request(asked[i][0])
+                elif is_mine:
+                    mine.append(i)
+            if mine:
+                found.update(self._call(mine, files, deadline, perform))
+            for i, file in left.items():
+                if i in found:
+                    continue
+                waited = self._wait(file, intents[i].deadline)
+                if waited is None and options.uncertain != AGAIN:
+                    waited = self._put_result(file, _uncertain(*asked[i]))
+                if waited is not None:
+                    found[i] = waited
+            left = {i: file for i, file in left.items() if i not in found}
+            if not left:
+                return found
         raise StoreError("unreachable")  # count() does not end
 
-    def _round(
+    def _call(
         self,
-        file: str,
-        name: str,
-        request: bytes,
-        options: CallOptions,
-        perform: Callable[[float], Determinant],
-    ) -> CallResult:
-        """The outcome of one round of a call."""
-        for number in count(1):
-            known = self._result(file)
-            if known is not None:
-                return known
-            intent, mine = self._intend(f"{file}.intent-{number}", name, request, options)
-            if intent.name != name or intent.request != request:
-                raise _another_request(name)
-            if mine:
-                self._refuse_closed()
-                reach("after-intent-write")
-                try:
-                    outcome = perform(intent.deadline)
-                except TooLate:
-                    pass
-                else:
-                    reach("after-call")
-                    return self._put_result(file, outcome)
-            known = self._wait(file, intent.deadline)
-            if known is not None:
-                return known
-            if options.uncertain != AGAIN:
-                return self._put_result(file, _uncertain(name, request))
-        raise StoreError("unreachable")  # count() does not end
+        mine: Sequence[int],
+        files: Mapping[int, str],
+        deadline: float,
+        perform: Callable[[Sequence[int], float], Sequence[Determinant]],
+    ) -> dict[int, CallResult]:
+        """Makes the calls whose intents are this caller's. Nothing if their deadline has passed."""
+        self._refuse_closed()
+        reach("after-intent-write")
+        try:
+            outcomes = perform(mine, deadline)
+        except TooLate:
+            return {}
+        reach("after-call")
+        return {
+            i: self._put_result(files[i], outcome)
+            for i, outcome in zip(mine, outcomes, strict=True)
+        }
 
     def known(self, name: str, request: bytes, options: CallOptions) -> Determinant | None:
         """The logged outcome of an earlier call; None if there is none. Never calls."""
@@ -150,7 +205,10 @@ class Journal:
             if found is None:
                 break
             if not self._is_void(found, options):
-                return _checked(found, name, request)
+                outcome = _checked(found, name, request)
+                if isinstance(outcome, ServiceError):
+                    raise outcome
+                return outcome
         # Looked for after the results: it is deleted before they are.
         try:
             self._store.read(paths.opened_marker(self._directory))
@@ -185,11 +243,8 @@ class Journal:
             raise self._gone() from None
         return found
 
-    def _intend(
-        self, full: str, name: str, request: bytes, options: CallOptions
-    ) -> tuple[Intent, bool]:
+    def _intend(self, full: str, name: str, request: bytes, deadline: float) -> tuple[Intent, bool]:
         """Puts an intent; returns the intent in the file, and whether it is this caller's."""
-        deadline = self._system.wall_s() + options.longest_us() / 1e6 + SLACK_S
         intent = Intent(name, self._system.token_hex(8), deadline, request)
         data = self._put(full, seal(_INTENT_MAGIC, msgspec.json.encode(intent)))
         found = _decoded(full, unseal(_INTENT_MAGIC, data, full), Intent)
@@ -246,6 +301,11 @@ class Journal:
         )
 
 
+def slack_s(calls: int) -> float:
+    """The time to write the intents and results of a batch of calls."""
+    return SLACK_S + _MORE_SLACK_S * (calls - 1)
+
+
 def is_closed(store: Store, directory: str) -> bool:
     """Whether a directory of logged calls was closed."""
     first = int(directory.rpartition("/")[2])
@@ -260,10 +320,14 @@ def is_closed(store: Store, directory: str) -> bool:
     return False
 
 
-def _checked(found: CallResult, name: str, request: bytes) -> Determinant:
-    """The outcome of a call, after a check that its request is the one that was asked."""
+def _checked(
+    found: CallResult | ServiceError, name: str, request: bytes
+) -> Determinant | ServiceError:
+    """The outcome of a call; an error if its request is not the one that was asked."""
+    if isinstance(found, ServiceError):
+        return found
     if found.outcome.name != name or found.outcome.request != request:
-        raise _another_request(name)
+        return _another_request(name)
     return found.outcome
 
 

@@ -5,15 +5,19 @@ Invariant: the outcome of a call is always a determinant, for a failure as well 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from headrace.causal.journal import IN_DOUBT, UNCERTAIN, TooLate
-from headrace.errors import CallUncertain, ServiceError
+from headrace.errors import CallUncertain, HeadraceError, ServiceError
 from headrace.model.services import CallOptions
 from headrace.plan.epoch import Determinant
 from headrace.system import REAL, System
 
 ANSWER, FAILED = "answer", "failed"
+
+_Given = TypeVar("_Given")
 
 
 def try_call(
@@ -32,45 +36,115 @@ def try_call(
     uncertain. A call that may repeat, or that certainly had no effect, has failed.
     """
     timeout = options.timeout_us / 1e6
-    failure, in_doubt, again = "", False, True
-    tries = 0
+    tries = Tries(name, request, what, options)
     for number in range(options.retries + 1):
-        if number:
-            system.sleep(options.pause_us(number) / 1e6)
-        if deadline is not None and system.wall_s() + timeout > deadline:
-            if not number:
-                raise TooLate
+        if not _may_try(number, options, deadline, system):
             break
-        one, reached = Try(), False
-        tries += 1
+        one = Try()
         try:
             value = _called(call, one, timeout, system)
-        except Refusal as refusal:
-            if not refusal.later or number == options.retries:
-                again = not in_doubt and not (options.doubts and refusal.in_doubt)
-                return Determinant(name, request, ANSWER, refusal.value, again=again)
-            failure, reached = "the server asked to come again later", refusal.in_doubt
-        except Unusable as error:
-            failure, again = str(error), not options.doubts
-            break
-        except (Unreachable, TimeoutError) as error:
-            failure, reached = str(error) or f"no answer within {timeout:g} s", one.begun
-        except (CallUncertain, *_ANSWER_LOST) as error:
-            failure, reached = f"{type(error).__name__}: {error}", True
         except Exception as error:
-            failure, reached = f"{type(error).__name__}: {error}", _lost_its_answer(error)
+            settled = tries.judge(error, one, last=number == options.retries)
+            if settled is not None:
+                return settled
         else:
             return Determinant(name, request, ANSWER, value)
-        in_doubt = in_doubt or (options.doubts and reached)
-    counted = f" ({tries} tries)" if tries > 1 else ""
-    if in_doubt:
-        message = f"{what}{counted}: {failure[:3500]}; it {IN_DOUBT}"
-        return Determinant(name, request, UNCERTAIN, message=message)
-    message = f"{what} failed{counted}: {failure}"[:4000]
-    return Determinant(name, request, FAILED, message=message, again=again)
+    return tries.outcome()
 
 
-def _called(call: Callable[[Try], bytes], one: Try, timeout_s: float, system: System) -> bytes:
+def try_calls(
+    asked: Sequence[tuple[str, bytes]],
+    what: str,
+    options: CallOptions,
+    call: Callable[[Sequence[int], Try], Sequence[bytes | Exception]],
+    *,
+    deadline: float | None = None,
+    system: System = REAL,
+) -> list[Determinant]:
+    """Tries a batch of calls, given as (name, request), as often as its options allow.
+
+    `call` gets the positions of calls and returns for each its result, or an error that is its
+    own. If it raises, all of them have failed. Only calls that have failed are tried again.
+    """
+    timeout = options.timeout_us / 1e6
+    tries = [Tries(name, request, what, options) for name, request in asked]
+    found: dict[int, Determinant] = {}
+    for number in range(options.retries + 1):
+        open_ = [i for i in range(len(asked)) if i not in found]
+        if not open_ or not _may_try(number, options, deadline, system):
+            break
+        one, given = Try(), partial(call, open_)
+        results: Sequence[bytes | Exception]
+        try:
+            results = _called(given, one, timeout, system)
+        except Exception as error:
+            results = [error] * len(open_)
+        for i, result in zip(open_, results, strict=True):
+            if isinstance(result, Exception):
+                settled = tries[i].judge(result, one, last=number == options.retries)
+            else:
+                settled = Determinant(*asked[i], ANSWER, result)
+            if settled is not None:
+                found[i] = settled
+    return [found[i] if i in found else tries[i].outcome() for i in range(len(asked))]
+
+
+def _may_try(number: int, options: CallOptions, deadline: float | None, system: System) -> bool:
+    """Pauses before a retry; whether there is time for one more try. TooLate before the first."""
+    if number:
+        system.sleep(options.pause_us(number) / 1e6)
+    if deadline is not None and system.wall_s() + options.timeout_us / 1e6 > deadline:
+        if not number:
+            raise TooLate
+        return False
+    return True
+
+
+class Tries:
+    """The failed tries of one call, and what they mean for its outcome."""
+
+    __slots__ = ("_again", "_count", "_failure", "_in_doubt", "_name", "_options", "_request",
+                 "_what")  # fmt: skip
+
+    def __init__(self, name: str, request: bytes, what: str, options: CallOptions) -> None:
+        self._name, self._request = name, request
+        self._what, self._options = what, options
+        self._failure, self._in_doubt, self._again = "", False, True
+        self._count = 0
+
+    def judge(self, error: Exception, one: Try, *, last: bool) -> Determinant | None:
+        """Adds a failed try; returns the outcome if no other try may change it."""
+        self._count += 1
+        doubts = self._options.doubts
+        if isinstance(error, Refusal):
+            if not error.later or last:
+                again = not self._in_doubt and not (doubts and error.in_doubt)
+                return Determinant(self._name, self._request, ANSWER, error.value, again=again)
+            self._failure, reached = "the server asked to come again later", error.in_doubt
+        elif isinstance(error, Unusable):
+            self._failure, self._again = str(error), not doubts
+            return self.outcome()
+        elif isinstance(error, (Unreachable, TimeoutError)):
+            timeout = self._options.timeout_us / 1e6
+            self._failure = str(error) or f"no answer within {timeout:g} s"
+            reached = one.begun
+        else:
+            self._failure = f"{type(error).__name__}: {error}"
+            reached = isinstance(error, CallUncertain) or _lost_its_answer(error)
+        self._in_doubt = self._in_doubt or (doubts and reached)
+        return None
+
+    def outcome(self) -> Determinant:
+        """The outcome if there are no more tries."""
+        counted = f" ({self._count} tries)" if self._count > 1 else ""
+        if self._in_doubt:
+            message = f"{self._what}{counted}: {self._failure[:3500]}; it {IN_DOUBT}"
+            return Determinant(self._name, self._request, UNCERTAIN, message=message)
+        message = f"{self._what} failed{counted}: {self._failure}"[:4000]
+        return Determinant(self._name, self._request, FAILED, message=message, again=self._again)
+
+
+def _called(call: Callable[[Try], _Given], one: Try, timeout_s: float, system: System) -> _Given:
     if not timeout_s:
         return call(one)
     return system.run_within(timeout_s, lambda: call(one), one.leave)
@@ -98,6 +172,17 @@ def raise_failure(outcome: Determinant) -> None:
         raise error
     if outcome.kind != ANSWER:
         raise CallUncertain(outcome.message)
+
+
+def answer_or_error(outcome: Determinant | ServiceError) -> bytes | HeadraceError:
+    """The answer of a call or, if its outcome is not an answer, its error."""
+    if isinstance(outcome, ServiceError):
+        return outcome
+    try:
+        raise_failure(outcome)
+    except (ServiceError, CallUncertain) as error:
+        return error
+    return outcome.value
 
 
 class Try:

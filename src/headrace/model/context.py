@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.services import Call, Http, OutsideService
+from headrace.model.services import Call, CallMany, Http, OutsideService
 from headrace.model.values.time import Duration, Instant
 
 if TYPE_CHECKING:
@@ -60,6 +60,10 @@ class Services(ABC):
 
     call: OutsideService[Call] = OutsideService()
     """Calls a function of the outside world; a replay gets what it returned, or raised."""
+
+    call_many: OutsideService[CallMany] = OutsideService()
+    """Calls a function for each of many requests, in batches where it is a service with `batch=`;
+    a replay gets the same answers."""
 
     @abstractmethod
     def outside(self, name: str) -> Any:

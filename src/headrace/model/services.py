@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 import msgspec
@@ -21,6 +21,8 @@ from headrace.model.values.time import Duration, duration
 BEFORE_USE, WITH_COMMIT = "before use", "with the commit"
 RAISE, AGAIN = "raise", "again"
 BACKOFF_MAX_US = 30_000_000
+BATCH_MAX = 10_000
+IN_FLIGHT_MAX = 64
 
 _OPTIONS = "__headrace_service__"
 
@@ -41,6 +43,10 @@ class CallOptions(msgspec.Struct, frozen=True):
     log: str = BEFORE_USE
     uncertain: str = RAISE
     """For calls logged before use, if a caller died during a try: raise CallUncertain, or retry."""
+    batch: int = 0
+    """The most requests that the function takes at once, as a list. 0: it takes one request."""
+    in_flight: int = 1
+    """How many batches (without `batch`: calls of a `call_many`) are under way at once."""
 
     @property
     def doubts(self) -> bool:
@@ -104,6 +110,8 @@ def service(
     backoff: Duration | None = None,
     log: str | None = None,
     uncertain: str | None = None,
+    batch: int | None = None,
+    in_flight: int | None = None,
 ) -> _Register: ...
 def service(function: Any = None, **options: Any) -> Any:
     """Declares how `ctx.call` calls a function. The return annotation gives the type of its result.
@@ -113,8 +121,14 @@ def service(function: Any = None, **options: Any) -> Any:
     - `retries`: how many more tries (0). `backoff`: the first pause between tries.
     - `log`: "before use" (default) or "with the commit".
     - `uncertain`: "raise" (default) or "again", if a try may or may not have reached the service.
+    - `batch`: the function takes a list of up to so many requests, and returns a list with one
+      answer for each, or an exception in the place of one that failed. `ctx.call` and
+      `ctx.call_many` still give single requests.
+    - `in_flight`: how many batches are under way at once in a slot (1). Without `batch`, how many
+      calls of a `ctx.call_many`.
 
-    A parameter called `idempotency_key` gets the key of the call: the same on every retry. A
+    A parameter called `idempotency_key` gets the key of the call: the same on every retry. With
+    `batch`, `idempotency_keys` gets the list of them. A
     function that raises has failed, and may be called again when the run starts again. A function
     that cannot know whether it reached the service raises CallUncertain. TimeoutError,
     ConnectionResetError, ConnectionAbortedError and BrokenPipeError mean the same.
@@ -123,10 +137,20 @@ def service(function: Any = None, **options: Any) -> Any:
     def register(found: Any) -> Any:
         where = f"@service of {getattr(found, '__qualname__', found)!r}"
         base = CALL
+        limits = {"batch": (options.pop("batch", None), BATCH_MAX)}
+        limits["in_flight"] = (options.pop("in_flight", None), IN_FLIGHT_MAX)
+        for name, (given, most) in limits.items():
+            if given is not None and (type(given) is not int or not 1 <= given <= most):
+                raise InvalidPipeline(
+                    f"{where}: {name}= is a number from 1 to {most:,}, not {given!r}"
+                )
         if options.get("log") == WITH_COMMIT:
             # Only the hook waits for its result, so it needs no time limit. A call in the hook's
             # own thread costs a tenth of a call in another thread.
             base = msgspec.structs.replace(CALL, timeout_us=0)
+        base = msgspec.structs.replace(
+            base, **{name: given for name, (given, _) in limits.items() if given is not None}
+        )
         setattr(found, _OPTIONS, call_options(base, where=where, **options))
         return found
 
@@ -217,6 +241,29 @@ class Call(ABC):
     @abstractmethod
     def __call__(self, function: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Result:
         """Calls a function of the outside world; a replay gets what it returned, or raised."""
+
+
+class CallMany(ABC):
+    """The type of `ctx.call_many`."""
+
+    @abstractmethod
+    def __call__(
+        self,
+        function: Callable[..., Any],
+        requests: Iterable[Any],
+        /,
+        *,
+        errors: str = "raise",
+        **kwargs: Any,
+    ) -> list[Any]:
+        """Calls a function of the outside world for every request; returns the answers in order.
+
+        Each request is one call, with its own idempotency key and its own logged outcome, as with
+        `ctx.call`. A service with `batch=` gets them in lists of at most that size.
+
+        `errors="raise"` (default) raises the first failure, after all calls were made.
+        `errors="return"` gives the `ServiceError` or `CallUncertain` in the place of the answer.
+        """
 
 
 class OutsideService(Generic[Kind]):

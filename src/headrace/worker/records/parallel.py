@@ -2,16 +2,18 @@
 
 Invariant: results do not depend on `concurrency`. In threads, each key has its own emitter, and
 these emitters are merged in the order of keys. If several keys fail, the error of the first key in
-that order is raised.
+that order is raised. Calls of a service with `batch=` are gathered from the keys that run at once.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import NamedTuple
 
+from headrace.causal.batches import Gatherer
 from headrace.state.backend import Stored
 from headrace.state.view import CellId
 from headrace.worker.exchange.emitter import Emitter
@@ -77,13 +79,23 @@ def _in_threads(
 ) -> Iterator[Done]:
     threads = run.node.concurrency
     waiting: deque[Future[tuple[Done, Emitter, Outputs]]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="headrace-key") as pool:
+    gatherer = Gatherer(run.emitter.runtime.store.system, threads)
+    with (
+        closing(gatherer),
+        ThreadPoolExecutor(threads, thread_name_prefix="headrace-key") as pool,
+    ):
         try:
             for item in work:
-                waiting.append(pool.submit(_run_alone, run, item, *inputs_of(item.key)))
+                gatherer.key_begins()
+                given = inputs_of(item.key)
+                waiting.append(pool.submit(_run_alone, run, gatherer, item, *given))
                 if len(waiting) >= threads * (1 + _AHEAD):
+                    with gatherer.no_more_keys():
+                        wait([waiting[0]])
                     yield _take_over(run, outputs, waiting.popleft())
             while waiting:
+                with gatherer.no_more_keys():
+                    wait([waiting[0]])
                 yield _take_over(run, outputs, waiting.popleft())
         finally:
             for future in waiting:
@@ -91,14 +103,18 @@ def _in_threads(
 
 
 def _run_alone(
-    run: SlotRun, item: KeyWork, records: KeyRecords, identities: Identities
+    run: SlotRun, gatherer: Gatherer, item: KeyWork, records: KeyRecords, identities: Identities
 ) -> tuple[Done, Emitter, Outputs]:
-    emitter = run.emitter.apart()
-    outputs = outputs_of(run)
-    hooks = KeyedHooks(run, emitter, outputs)
-    with watching(hooks.watch):
-        done = _run_key(run, emitter, hooks, item, records, identities)
-    return done, emitter, outputs
+    try:
+        emitter = run.emitter.apart()
+        emitter.calls.gathering = gatherer
+        outputs = outputs_of(run)
+        hooks = KeyedHooks(run, emitter, outputs)
+        with watching(hooks.watch):
+            done = _run_key(run, emitter, hooks, item, records, identities)
+        return done, emitter, outputs
+    finally:
+        gatherer.key_ends()
 
 
 def _take_over(

@@ -19,8 +19,9 @@ from headrace.causal import outside
 from headrace.causal.calls import BROKEN, no_key
 from headrace.causal.catalog import ServiceContext, service_not_prepared
 from headrace.causal.lineage import identity_part, production_identity
-from headrace.causal.questions import Question
+from headrace.causal.questions import Asking, Question
 from headrace.causal.services import NO_HOOK
+from headrace.errors import HeadraceError
 from headrace.model.services import BEFORE_USE
 from headrace.model.values.time import Instant, instant
 from headrace.pipeline.graph.graph import Node
@@ -122,6 +123,11 @@ class TracedContext(ServiceContext, HookContext):
     # Calls ----------------------------------------------------------------
 
     def ask(self, question: Question) -> bytes:
+        if question.options.batch:
+            (found,) = self.ask_many([question])
+            if isinstance(found, HeadraceError):
+                raise found
+            return found
         if not self._services_allowed:
             raise service_not_prepared(self._name, "http and ctx.call")
         try:
@@ -133,8 +139,35 @@ class TracedContext(ServiceContext, HookContext):
             outside.raise_failure(outcome)
         return outcome.value
 
+    def ask_many(self, questions: Sequence[Question]) -> list[bytes | HeadraceError]:
+        if not self._services_allowed:
+            raise service_not_prepared(self._name, "call_many")
+        if not questions:
+            return []
+        first = questions[0].options.log == BEFORE_USE
+        calls = self._unit_calls
+        asked = []
+        for question in questions:
+            in_plan, lasting, key = self._named(question, first=first)
+            asked.append(Asking(lasting() if first else in_plan, question, key))
+        try:
+            outcomes = calls.ask_many_once(asked) if first else calls.ask_many_with_commit(asked)
+        except BROKEN as error:
+            calls.broken = error
+            raise
+        return [outside.answer_or_error(outcome) for outcome in outcomes]
+
     def _outcome(self, question: Question) -> Determinant:
         first = question.options.log == BEFORE_USE
+        in_plan, lasting, key = self._named(question, first=first)
+        if not first:
+            return self._unit_calls.ask_with_commit(in_plan, question, key)
+        return self._unit_calls.ask_once(lasting(), question, key)
+
+    def _named(
+        self, question: Question, *, first: bool
+    ) -> tuple[str, Callable[[], str], Callable[[], str]]:
+        """The name of a call in its plan, and how its lasting name and its key are made."""
         self._count()
         if first:
             ordinal, self._called_once = self._called_once, self._called_once + 1
@@ -142,7 +175,7 @@ class TracedContext(ServiceContext, HookContext):
             ordinal, self._called_each = self._called_each, self._called_each + 1
         in_plan = f"{self._name}:{self.key_bytes.hex()}:{self.hook}:{ordinal}"
         if not first and not question.sends_key:
-            return self._unit_calls.ask_with_commit(in_plan, question, no_key)
+            return in_plan, no_key, no_key
         # Bind the values now: a try that outlives its timeout may run during the next hook.
         stream, cause, own_key = self.cause_stream, self.cause, self._own_key()
 
@@ -155,6 +188,4 @@ class TracedContext(ServiceContext, HookContext):
         def key() -> str:
             return self._unit_calls.idempotency_key(lasting())
 
-        if not first:
-            return self._unit_calls.ask_with_commit(in_plan, question, key)
-        return self._unit_calls.ask_once(lasting(), question, key)
+        return in_plan, lasting, key

@@ -8,10 +8,12 @@ accepted: a GET, and services that are logged with the commit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.causal import outside
 from headrace.causal.calls import BROKEN
 from headrace.causal.catalog import ServiceContext, service_not_prepared
-from headrace.causal.questions import Question
+from headrace.causal.questions import Asking, Question
 from headrace.errors import HeadraceError, InvalidPipeline
 from headrace.model.services import BEFORE_USE, WITH_COMMIT
 from headrace.pipeline.graph.graph import Node
@@ -35,10 +37,39 @@ class TableCalls(ServiceContext):
         return self._emitter.calls.broken
 
     def ask(self, question: Question) -> bytes:
-        name, log = self._node.name, question.options.log
+        if question.options.batch:
+            (found,) = self.ask_many([question])
+            if isinstance(found, HeadraceError):
+                raise found
+            return found
+        calls, first = self._emitter.calls, question.options.log == BEFORE_USE
+        asking = self._named(question, first=first)
+        try:
+            outcome = calls.ask_once(*asking) if first else calls.ask_with_commit(*asking)
+        except BROKEN as error:
+            calls.broken = error
+            raise
+        outside.raise_failure(outcome)
+        return outcome.value
+
+    def ask_many(self, questions: Sequence[Question]) -> list[bytes | HeadraceError]:
+        if not questions:
+            return []
+        calls, first = self._emitter.calls, questions[0].options.log == BEFORE_USE
+        asked = [self._named(question, first=first) for question in questions]
+        try:
+            outcomes = calls.ask_many_once(asked) if first else calls.ask_many_with_commit(asked)
+        except BROKEN as error:
+            calls.broken = error
+            raise
+        return [outside.answer_or_error(outcome) for outcome in outcomes]
+
+    def _named(self, question: Question, *, first: bool) -> Asking:
+        """A question under the name of its call, if calls from tables may ask it."""
+        name = self._node.name
         if not self._node.services:
             raise service_not_prepared(name, "http and ctx.call")
-        if not question.repeats and (log == BEFORE_USE or question.sends_key):
+        if not question.repeats and (first or question.sends_key):
             raise InvalidPipeline(
                 f"{name!r}: {question.what} must not be made twice, but process_table sees many "
                 "records at once, so a call from there has no durable name. Call it in "
@@ -49,17 +80,6 @@ class TableCalls(ServiceContext):
         self._called += 1
         calls = self._emitter.calls
         lasting = f"{calls.plan_name}:{in_plan}"
-
-        def key() -> str:
-            return calls.idempotency_key(lasting)
-
-        try:
-            if log == BEFORE_USE:
-                outcome = calls.ask_once(lasting, question, key)
-            else:
-                outcome = calls.ask_with_commit(in_plan, question, key)
-        except BROKEN as error:
-            calls.broken = error
-            raise
-        outside.raise_failure(outcome)
-        return outcome.value
+        return Asking(
+            lasting if first else in_plan, question, lambda: calls.idempotency_key(lasting)
+        )

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from headrace.causal.questions import Question
-from headrace.errors import CallUncertain, ServiceError
+from headrace.errors import CallUncertain, HeadraceError, ServiceError
 from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.record import Record, Timer
@@ -225,7 +225,7 @@ def _watch(
     made = outputs.savepoint()
     set_before = timers.savepoint(ctx.key_bytes) if timers is not None else {}
     # Set on the object, where it precedes the class's method; `ctx.http` asks through it too.
-    vars(ctx)["ask"] = _asking(ctx, call)
+    vars(ctx).update(_asking(ctx, call))
     try:
         observer.run(hook, obj, cause, ctx)
     except Exception as error:
@@ -233,6 +233,7 @@ def _watch(
         raise
     finally:
         vars(ctx).pop("ask", None)
+        vars(ctx).pop("ask_many", None)
         _compare_state(live, obj, fields, maps, call)
         call.produced = [Production(s, decode_value(v), t) for s, v, t in outputs.since(made)]
         if timers is not None:
@@ -303,27 +304,45 @@ def _changed_timers(
     return found
 
 
-def _asking(ctx: Any, call: HookCall) -> Callable[..., bytes]:
-    own = type(ctx).ask if hasattr(type(ctx), "ask") else None
+def _asking(ctx: Any, call: HookCall) -> dict[str, Callable[..., Any]]:
+    """The methods of a context that ask, and that write down what was asked."""
+    if not hasattr(type(ctx), "ask"):
+        return {}
+    own, own_many = type(ctx).ask, type(ctx).ask_many
 
     def ask(question: Question) -> bytes:
-        what = question.what
+        if question.options.batch:
+            value: bytes = own(ctx, question)  # which calls `ask_many`
+            return value
         try:
-            value: bytes = own(ctx, question)  # type: ignore[misc]
-        except (ServiceError, CallUncertain) as error:
-            call.asked.append(Asked(what, failure=str(error)))
-            raise
+            value = own(ctx, question)
         except Exception as error:
-            call.asked.append(Asked(what, failure=f"{type(error).__name__}: {error}"))
+            call.asked.append(_asked(question, error))
             raise
-        try:
-            answer = msgspec.msgpack.decode(value)
-        except msgspec.DecodeError:
-            answer = value
-        call.asked.append(Asked(what, answer))
+        call.asked.append(_asked(question, value))
         return value
 
-    return ask
+    def ask_many(questions: Sequence[Question]) -> list[bytes | HeadraceError]:
+        try:
+            values: list[bytes | HeadraceError] = own_many(ctx, questions)
+        except Exception as error:
+            call.asked.extend(_asked(question, error) for question in questions)
+            raise
+        call.asked.extend(map(_asked, questions, values))
+        return values
+
+    return {"ask": ask, "ask_many": ask_many}
+
+
+def _asked(question: Question, found: bytes | Exception) -> Asked:
+    if isinstance(found, (ServiceError, CallUncertain)):
+        return Asked(question.what, failure=str(found))
+    if isinstance(found, Exception):
+        return Asked(question.what, failure=f"{type(found).__name__}: {found}")
+    try:
+        return Asked(question.what, msgspec.msgpack.decode(found))
+    except msgspec.DecodeError:
+        return Asked(question.what, found)
 
 
 def _rows_shown(live: Live, ctx: BareTableContext, keys: Sequence[Any], table: Any) -> Any:
