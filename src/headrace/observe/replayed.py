@@ -8,7 +8,8 @@ from typing import Any
 from headrace.engine.replay.difference import Difference
 from headrace.engine.replay.replay import Replay
 from headrace.model.values.time import show_instant
-from headrace.worker.watching.hook_recorder import TABLE, Asked, HookCall
+from headrace.worker.watching.asked import Asked
+from headrace.worker.watching.hook_recorder import TABLE, HookCall
 
 WIDTH = 160
 """How many characters of one value are shown."""

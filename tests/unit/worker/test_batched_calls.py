@@ -299,9 +299,7 @@ def test_a_batch_that_takes_too_long_is_uncertain_or_failed(model):
 
     class Hang(Computation):
         def process_record(self, record, ctx):
-            ctx.produce(
-                [type(e).__name__ for e in ctx.call_many(hangs, ["ab"], errors="return")]
-            )
+            ctx.produce([type(e).__name__ for e in ctx.call_many(hangs, ["ab"], errors="return")])
 
     with Harness(one(Hang), picklable=False) as h:
         h.send("in", at(1))

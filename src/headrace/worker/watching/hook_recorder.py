@@ -14,8 +14,6 @@ from typing import Any
 
 import msgspec
 
-from headrace.causal.questions import Question
-from headrace.errors import CallUncertain, HeadraceError, ServiceError
 from headrace.model.computation import Computation
 from headrace.model.map import Map
 from headrace.model.record import Record, Timer
@@ -30,6 +28,7 @@ from headrace.worker.records.context import HookContext
 from headrace.worker.runtime import Live, Runtime
 from headrace.worker.tables.context import BareTableContext
 from headrace.worker.tables.keyed_context import KeyedTableContext
+from headrace.worker.watching.asked import Asked, asking
 
 CALLS_KEPT_MAX = 100_000
 ROWS_SHOWN_MAX = 20
@@ -53,14 +52,6 @@ class TimerSet(msgspec.Struct, frozen=True):
     """"event", "wall" or "hold"."""
     tag: Any
     at: int | None
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """A call of an outside service and its outcome."""
-
-    what: str
-    answer: Any = None
-    failure: str | None = None
 
 
 class HookCall(msgspec.Struct):
@@ -225,7 +216,7 @@ def _watch(
     made = outputs.savepoint()
     set_before = timers.savepoint(ctx.key_bytes) if timers is not None else {}
     # Set on the object, where it precedes the class's method; `ctx.http` asks through it too.
-    vars(ctx).update(_asking(ctx, call))
+    vars(ctx).update(asking(ctx, call.asked))
     try:
         observer.run(hook, obj, cause, ctx)
     except Exception as error:
@@ -302,47 +293,6 @@ def _changed_timers(
         tag = decode_key(cell[2]) if cell[2] else None
         found.append(TimerSet(name, tag, None if now is None else now[0]))
     return found
-
-
-def _asking(ctx: Any, call: HookCall) -> dict[str, Callable[..., Any]]:
-    """The methods of a context that ask, and that write down what was asked."""
-    if not hasattr(type(ctx), "ask"):
-        return {}
-    own, own_many = type(ctx).ask, type(ctx).ask_many
-
-    def ask(question: Question) -> bytes:
-        if question.options.batch:
-            value: bytes = own(ctx, question)  # which calls `ask_many`
-            return value
-        try:
-            value = own(ctx, question)
-        except Exception as error:
-            call.asked.append(_asked(question, error))
-            raise
-        call.asked.append(_asked(question, value))
-        return value
-
-    def ask_many(questions: Sequence[Question]) -> list[bytes | HeadraceError]:
-        try:
-            values: list[bytes | HeadraceError] = own_many(ctx, questions)
-        except Exception as error:
-            call.asked.extend(_asked(question, error) for question in questions)
-            raise
-        call.asked.extend(map(_asked, questions, values))
-        return values
-
-    return {"ask": ask, "ask_many": ask_many}
-
-
-def _asked(question: Question, found: bytes | Exception) -> Asked:
-    if isinstance(found, (ServiceError, CallUncertain)):
-        return Asked(question.what, failure=str(found))
-    if isinstance(found, Exception):
-        return Asked(question.what, failure=f"{type(found).__name__}: {found}")
-    try:
-        return Asked(question.what, msgspec.msgpack.decode(found))
-    except msgspec.DecodeError:
-        return Asked(question.what, found)
 
 
 def _rows_shown(live: Live, ctx: BareTableContext, keys: Sequence[Any], table: Any) -> Any:

@@ -10,6 +10,9 @@ call shows in the published rows:
 - `lookup` may be called again, always under the same key; one answer counts.
 - `rate` is logged with the commit: any attempt may call, the commit says whose answer counts.
 
+In some schedules `charge` takes batches (`ctx.call_many`). Every call of a batch keeps these
+promises for itself.
+
 `lookup` is called one level further down, for the productions of `charge`: its calls are named by
 lineage.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +57,10 @@ class Outside:
     """The services, with a record of all calls. Some calls fail, before or after their effect."""
 
     def __init__(self, random: Random) -> None:
-        self._random = Random(random.getrandbits(32))
+        seed = random.getrandbits(32)
+        self._random = Random(seed)
+        self.batched = Random(seed + 1).random() < 0.4
+        """Whether `charge` takes batches. Then every record has a twin that is charged with it."""
         self._fails = random.choice((0.0, 0.0, 0.1))
         self.stops = bool(self._fails) and self._random.random() < 0.5
         """Whether hooks that meet a failure stop the run; then only a few fail."""
@@ -101,7 +108,7 @@ class Outside:
     def ask(self, name: str, what: str, wall: int, call: Callable[[], int]) -> Reply:
         """What a hook of the plan with this wall time gets."""
         before, asked = self._given, (name, what)
-        self._asked.setdefault(asked, {}).setdefault(wall, self._failed.get(asked, 0))
+        self._note_asked(asked, wall)
         reply: Reply
         failure: ServiceError | None = None
         try:
@@ -118,6 +125,26 @@ class Outside:
         if failure is not None and self.stops:
             raise failure
         return reply
+
+    def _note_asked(self, asked: tuple[str, str], wall: int) -> None:
+        self._asked.setdefault(asked, {}).setdefault(wall, self._failed.get(asked, 0))
+
+    def ask_many(
+        self, name: str, whats: list[str], wall: int, call: Callable[[], list[Any]]
+    ) -> list[Reply]:
+        """What a hook gets for many calls; each is judged as a single one."""
+        found: list[Any] = []
+        for what in whats:
+            self._note_asked((name, what), wall)
+
+        def reply(place: int) -> int:
+            if not found:
+                found.extend(call())
+            if isinstance(found[place], Exception):
+                raise found[place]
+            return int(found[place])
+
+        return [self.ask(name, what, wall, partial(reply, i)) for i, what in enumerate(whats)]
 
     def _judge(self, asked: tuple[str, str], wall: int, reply: Reply) -> None:
         """All tries of a plan get the same reply, and so do the plans after one with an answer.
@@ -153,6 +180,18 @@ def charge(what: str, idempotency_key: str) -> int:
     return _outside.reach("charge", what, idempotency_key)
 
 
+@service(batch=2)
+def charge_batch(whats: list[str], idempotency_keys: list[str]) -> list[int | Exception]:
+    """Must not repeat, and takes several at once. One may fail alone."""
+    found: list[int | Exception] = []
+    for what, key in zip(whats, idempotency_keys, strict=True):
+        try:
+            found.append(_outside.reach("charge", what, key))
+        except ConnectionError as error:
+            found.append(error)
+    return found
+
+
 @service(uncertain="again")
 def lookup(what: str, idempotency_key: str) -> int:
     """May be called again."""
@@ -181,10 +220,16 @@ class Order(Computation):
 
     def _charge(self, what: str, ctx: Context) -> None:
         wall = ctx.now()
-        found = _outside.ask("rate", what, wall, lambda: ctx.call(rate, what))
-        reply = _outside.ask("charge", what, wall, lambda: ctx.call(charge, what))
-        self.charged.append(f"{reply}")
-        ctx.produce({"id": what, "charge": reply, "rate": found})
+        whats = [what, *(f"{what}-twin-{i}" for i in range(2))] if _outside.batched else [what]
+        rates = [_outside.ask("rate", w, wall, partial(ctx.call, rate, w)) for w in whats]
+        if _outside.batched:
+            ask = partial(ctx.call_many, charge_batch, whats, errors="return")
+            replies = _outside.ask_many("charge", whats, wall, ask)
+        else:
+            replies = [_outside.ask("charge", what, wall, lambda: ctx.call(charge, what))]
+        for one, reply, found in zip(whats, replies, rates, strict=True):
+            self.charged.append(f"{reply}")
+            ctx.produce({"id": one, "charge": reply, "rate": found})
 
 
 class Book(Computation):
@@ -265,6 +310,8 @@ class Calls:
         self.outside.check()
         expected = {f"{i}" for i in range(self.count)}
         expected |= {f"{i}-again" for i in range(0, self.count, 3)}
+        if self.outside.batched:
+            expected |= {f"{what}-twin-{i}" for what in expected for i in range(2)}
         if self._published.keys() != expected:
             raise Violation(f"published {sorted(self._published)} of {sorted(expected)}")
         kept = [reply for _, s in outcome.checkpoint.scan("Order") for reply in s["charged"]]
