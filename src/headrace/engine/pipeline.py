@@ -20,13 +20,14 @@ from headrace.engine.job import Job
 from headrace.engine.leading.loop import RunControl, run_loop
 from headrace.engine.leading.signals import graceful_stop
 from headrace.engine.notebook import with_notebook_view
+from headrace.engine.primitives.imports.importing import ImportedState, import_state
 from headrace.engine.spark.session import local_session
 from headrace.engine.spark.substrate import SparkSubstrate, runs_user_code_while_reading
 from headrace.engine.spark.tracebacks import brief
 from headrace.engine.spark.warm_up import warm, warm_beside
 from headrace.errors import HeadraceError
 from headrace.failpoints import arm_from_environment
-from headrace.model.values.time import Duration
+from headrace.model.values.time import Duration, Instant
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.control import DEPLOY
@@ -34,6 +35,8 @@ from headrace.plan.deploy.code import arguments_of
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options, RunOptions, check_options
 from headrace.plan.progress import RunSummary
+from headrace.plan.state.applied import SEGMENTS
+from headrace.plan.state.choice import check_state
 from headrace.state.backends.opening import opener_of
 from headrace.state.cache import WorkerCache
 from headrace.store.asking import require_exact_puts
@@ -193,6 +196,33 @@ class Pipeline(PipelineBuilder):
         except HeadraceError as error:
             shown = brief(error)
         raise shown
+
+    def import_state(
+        self,
+        computation: str,
+        data: Any,
+        *,
+        checkpoint: str | os.PathLike[str] | Store,
+        key: str | Sequence[str] = (),
+        written_at: Instant | None = None,
+        slots: int | None = None,
+        state: str = SEGMENTS,
+    ) -> ImportedState:
+        """Fills the state of a computation from a table, before the first epoch.
+
+        - `data`: a pandas, Polars, Arrow or Spark frame, a list of dicts, or the path of Parquet
+          files. One row is one key; columns have the names of fields and maps.
+        - `key`: the column, or columns, of the key. By default those by which the computation is
+          keyed, or `key`.
+        - `written_at`: when the values were written; needed where they have a TTL.
+        - `slots`: how many slots the computation begins with; 8 if the pipeline does not say it.
+        - `state`: where the checkpoint keeps its state, as for `run`.
+        """
+        store, choice = checkpoint_store(checkpoint), check_state(state)
+        return import_state(
+            self.freeze(), store, computation, data, key=key, written_at=written_at,
+            slots=slots, state=choice,
+        )  # fmt: skip
 
     def _warm_up(self, follower: Follower) -> Callable[[], None]:
         """Keeps Spark warm for a standby."""

@@ -29,7 +29,7 @@ def read_identity(store: Store) -> Identity | None:
         if data is None:
             raise CorruptCheckpoint(
                 f"{store.where()}: there is a log but no {paths.IDENTITY} file; "
-                "restore it from a copy"
+                "restore it from a copy, or give the restore or import again that was interrupted"
             )
     if data is None:
         return None

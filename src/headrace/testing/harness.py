@@ -8,7 +8,7 @@ this finds direct calls of `random()`, state shared between keys, and errors of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from headrace import failpoints
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.setup import Setup
+from headrace.engine.primitives.imports.importing import import_state
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.engine.replay.replay import Replay, replay_epoch
 from headrace.engine.spark.shipping.shipment import require_picklable
@@ -136,6 +137,21 @@ class Harness:
 
         if values:
             self._actions.append((act, None))
+
+    def import_state(
+        self,
+        computation: str,
+        data: Any,
+        *,
+        key: str | Sequence[str] = (),
+        written_at: Instant | None = None,
+    ) -> None:
+        """Fills the state of a computation from a table, before anything is sent."""
+        state = StateChoice(SEGMENTS if self._opens is None else "memory")
+        import_state(
+            self._topology, self._runtime.store, computation, data, key=key,
+            written_at=written_at, slots=self._slots, state=state, opens=self._opens,
+        )  # fmt: skip
 
     def advance(self, time: Duration) -> None:
         """Time passes: the wall clock, and every source's watermark from its newest record on.

@@ -6,6 +6,7 @@ import click
 
 from headrace.cli.state.changing import checkpoint, compact, drop
 from headrace.cli.state.copies import backup, export, restore, verify
+from headrace.cli.state.importing import import_
 from headrace.cli.state.looking import diff, get, list_, scan
 
 
@@ -19,6 +20,7 @@ Examples:
   headrace state scan state/orders --sql 'SELECT status, count(*) FROM Orders GROUP BY 1'
   headrace state diff state/orders 12 17
   headrace state export state/orders Orders out/orders
+  headrace state import state/orders-2 shop.orders:pipeline --computation Orders --input out/orders
   headrace state backup state/orders s3://bucket/backups/orders
   headrace state restore s3://bucket/backups/orders state/orders-2
   headrace state verify state/orders
@@ -30,6 +32,8 @@ def state() -> None:
     """Look at state, copy it, check it, change it: computations and the state of their keys."""
 
 
-VERBS = (list_, get, scan, diff, export, backup, restore, verify, checkpoint, compact, drop)
+VERBS = (
+    list_, get, scan, diff, export, import_, backup, restore, verify, checkpoint, compact, drop,
+)  # fmt: skip
 for verb in VERBS:
     state.add_command(verb)

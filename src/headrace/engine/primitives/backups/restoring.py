@@ -91,7 +91,7 @@ def restore_backup(
         if not _is_there(to, name, copy):
             to.write(name, _checked(place, source, copy))
     what = f"the backup of epoch {body.epoch}"
-    fill = None if opens is None else partial(_fill, to, opens, state)
+    fill = None if opens is None else partial(fill_store, to, opens, state)
     new = begin_log(to, body.pipeline, body.ledger, what, fill)
     return RestoredBackup(
         body.pipeline, body.epoch, body.wall, new.id, len(wanted), body.bytes, to.where(),
@@ -99,7 +99,7 @@ def restore_backup(
     )  # fmt: skip
 
 
-def _fill(to: Store, opens: OpenState, state: StateChoice, ledger: Ledger) -> Ledger:
+def fill_store(to: Store, opens: OpenState, state: StateChoice, ledger: Ledger) -> Ledger:
     """Writes all cells into the state store of a new checkpoint; the ledger then relies on it."""
     backend = opens(ledger.identity)
     try:
