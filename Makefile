@@ -31,13 +31,14 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--no-build-isolation --editable '.[dev]'
+	@rm -f $(VENV)/spark-classes.jsa
 	@touch $@
 
 demo: java $(READY) ## run Zeitgeist: spikes and dips in a stream of search queries
 	@$(BIN)/headrace demo zeitgeist
 
-test: java lint types ## lint, check the types and run every test
-	@tools/run-tests $(BIN)/python $(PYTEST_ARGS)
+test: java lint ## lint, check the types and run every test
+	@$(BIN)/python tools/run_tests.py $(PYTEST_ARGS)
 
 # What this machine cannot have (go, npm, mvn) is skipped, by name and reason.
 SERVERS ?= ministack,versitygw,azurite,hdfs

@@ -7,6 +7,7 @@ refuses to run as root; then it runs as the user `postgres`.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import importlib.util
 import os
@@ -103,15 +104,29 @@ def _programs() -> Path:
     """The directory with initdb and postgres."""
     found = _find()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        try:
-            run("apt-get", "-q", "install", "-y", "postgresql", DEBIAN_FRONTEND="noninteractive")
-        except subprocess.SubprocessError as error:
-            said = getattr(error, "stderr", "") or str(error)
-            raise CannotHave(f"apt-get cannot install it: {said.strip()[-300:]}") from error
-        found = _find()
+        found = _installed()
     if found is None:
         raise CannotHave("initdb and postgres are not installed")
     return found
+
+
+def _installed() -> Path | None:
+    """Debian's package, installed by whichever process comes first."""
+    apt = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"]
+    install = [*apt, "install", "-y", "--no-install-recommends", "postgresql"]
+    try:
+        with open(Path(tempfile.gettempdir()) / "headrace-postgres.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _find() is None:
+                try:
+                    run(*install, DEBIAN_FRONTEND="noninteractive")
+                except subprocess.SubprocessError:  # a machine without lists of packages
+                    run(*apt, "update")
+                    run(*install, DEBIAN_FRONTEND="noninteractive")
+    except (OSError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", "") or str(error)
+        raise CannotHave(f"apt-get cannot install it: {said.strip()[-300:]}") from error
+    return _find()
 
 
 def _find() -> Path | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from typing import Any
 import psutil
 import pyspark
 
+from headrace.bench.servers.processes import free_port
 from headrace.errors import HeadraceError
 
 START_S = 300.0
@@ -54,7 +54,7 @@ class Cluster:
     def start(self) -> None:
         """Starts master and worker, and waits for the worker to have registered."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        port = _free_port()
+        port = free_port()
         self.url = f"spark://127.0.0.1:{port}"
         self._launch("master", "--port", str(port))
         wait_for(lambda: "New state: ALIVE" in self.log("master"), "a Spark master")
@@ -192,12 +192,6 @@ def cluster(
 def executor_of(pid: int) -> int:
     """The executor in whose Python worker `pid` runs: its daemon's parent."""
     return int(psutil.Process(pid).parents()[1].pid)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _megabytes(text: str) -> int:

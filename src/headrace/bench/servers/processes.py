@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import SystemRandom
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-servers"
 READY_S = 120.0
@@ -71,9 +72,20 @@ def needs(program: str) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody uses.
+
+    It lies below those that systems give to connections, so that no connection gets it before the
+    server has started. The dice are nobody's: tests seed Python's own, and several run at once.
+    """
+    dice = SystemRandom()
+    while True:
+        port = dice.randrange(10_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class ServerProcess:
