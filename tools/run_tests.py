@@ -3,8 +3,8 @@
     tools/run_tests.py [ARGUMENTS OF PYTEST...]
 
 Some parts compute, others wait for most of their time: for JVMs to start, leases to lapse,
-processes to die. So one more part runs at a time than a machine of two cores has cores. What a part
-says is printed when it ends. With arguments: one plain pytest.
+processes to die. So more parts run at a time than a small machine has cores. What a part says
+is printed when it ends. With arguments: one plain pytest.
 """
 
 import contextlib
@@ -20,18 +20,19 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-AT_ONCE = 3
+AT_ONCE = 4
 
 # The long ones first, so that none of them is left for the end. Together with those that no part
-# names, which are the last part, these are all tests.
+# names, which are a part of their own, these are all tests.
 TESTS = (
     ("tests/simulation",),
-    ("tests/spark/test_[l-z]*.py", "tests/cluster"),
+    ("tests/spark/test_[l-z]*.py",),
     ("tests/spark/test_[a-k]*.py",),
-    ("tests/servers", "tests/browser"),
     ("tests/unit",),
-    ("tests/contract",),
+    ("tests/servers", "tests/browser"),
+    ("tests/cluster",),
     ("tests/property",),
+    ("tests/contract",),
 )
 
 

@@ -166,7 +166,7 @@ CRASHES = ("stopped: KeyError", "stopped: IndexError")
 """Ends of drivers that show a bug, and no promise that it breaks: another seed must show that."""
 SEARCH_ALL = bool(os.environ.get("HEADRACE_ALL_MUTATIONS"))
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 
 def workload_for(mutation: str) -> str | None:

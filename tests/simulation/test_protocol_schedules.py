@@ -12,7 +12,7 @@ import pytest
 
 from headrace.testing.simulator.runner import Verdict
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 LOG = r"/checkpoint/log/\S+"
 

@@ -14,7 +14,7 @@ from headrace.testing import SimulationFailed, simulate
 from headrace.testing.simulator.faults.kinds import FACES, KINDS
 from headrace.testing.simulator.runner import Verdict, run_seed
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2400)
 
 AGAIN = """
 from headrace.testing.simulator.runner import run_seed
