@@ -1,7 +1,7 @@
 """Files named by their content: the name ends with a digest, which proves the bytes.
 
 Most are files of the checkpoint; small ones ride in an entry of the log (protocol M1). `map_named`
-reads both.
+reads both. A large file may be checked in parts (`blocks.py`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
-import xxhash
 
 from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.log import paths
+from headrace.log.blocks import BlockCheck, table_digest, table_in, whole_digest
 from headrace.log.identity import require_present
 from headrace.log.riders import map_rider
 from headrace.store.store import Store
@@ -20,16 +20,30 @@ from headrace.store.store import Store
 
 def digest_of(data: bytes | pa.Buffer) -> str:
     """The digest that names a file."""
-    return xxhash.xxh3_128_hexdigest(data)
+    return whole_digest(data)
 
 
 def verify(name: str, data: bytes | pa.Buffer) -> None:
     """Refuses a file whose bytes do not match the digest in its name."""
+    _compare(name, data, digest_of(data))
+
+
+def verify_in_parts(name: str, data: pa.Buffer) -> BlockCheck | None:
+    """Refuses a file whose table of blocks does not match its name; the blocks are still to be
+    checked. A file without a table is checked as a whole; then the answer is None."""
+    table = table_in(data)
+    if table is None:
+        verify(name, data)
+        return None
+    _compare(name, data, table_digest(data, table))
+    return BlockCheck(name, data, table)
+
+
+def _compare(name: str, data: bytes | pa.Buffer, found: str) -> None:
     try:
         expected = paths.digest_in(name)
     except ValueError as error:
         raise CorruptCheckpoint(str(error)) from None
-    found = digest_of(data)
     if found != expected:
         raise CorruptCheckpoint(
             f"{name} is damaged: its {len(data):,} bytes have digest {found}, its name says "

@@ -228,7 +228,7 @@ class WorkerCache:
         return found
 
     def segment(self, store: Store, entry: SegmentSlice) -> Segment:
-        """An open segment."""
+        """An open segment. One that was only written is checked as a whole: it may be torn (M4)."""
         key = (store.location, entry.segment)
         found = self._segments.get(key)
         self.hits += found is not None
@@ -236,11 +236,11 @@ class WorkerCache:
             self._segments.move_to_end(key)
             return found
         if found is None:
-            opened = Segment.open(store, entry.segment, entry.at)
+            opened = Segment.open(store, entry.segment, entry.at, in_parts=not entry.written)
             self.opened += 1
             self.fetched += entry.bytes
         else:
-            opened = Segment(entry.segment, pa.py_buffer(found))
+            opened = Segment(entry.segment, pa.py_buffer(found), in_parts=True)
         self._keep(key, opened)
         return opened
 

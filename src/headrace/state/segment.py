@@ -11,19 +11,23 @@ One row is one version of one cell. What a cell is depends on its kind:
 | HOLD    |              |              | holds at      | holds at      |
 | WAITING | stream       | order        | its timestamp | its timestamp |
 
-Beside the rows lie a Bloom filter of the hashes, and the timed cells in order of time
-(`times/orders.py`). A segment of format 1 has the filter in its metadata, and no orders: they are
-computed when it is opened.
+Beside the rows lie a Bloom filter of the hashes, the timed cells in order of time, and facts about
+all fields (`times/orders.py`, `facts.py`). A segment of format 2 has no facts. One of format 1 has
+the filter in its metadata, and no orders: they are computed when it is opened.
 
 Invariants: rows are sorted by (hash, key, kind, field, entry), and each such identity is unique.
-The file's name ends with the digest of its bytes, which is checked before a byte is decoded. A
-file that fails the check is an error; it is never skipped.
+The file's name ends with a digest that proves its bytes, and no byte is used before it was checked:
+the whole file when it is opened; or, where a few rows are looked up in a large file, its index when
+it is opened, then the blocks of the rows and columns that are read (`log/blocks.py`). A file that
+fails the check is an error; it is never skipped.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,17 +35,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import CorruptCheckpoint, EpochFailed, IncompatibleState
-from headrace.log.content import map_named, verify
+from headrace.log.blocks import BlockCheck
+from headrace.log.content import map_named, verify, verify_in_parts
 from headrace.model.values.time import END
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.bloom import Bloom
-from headrace.state.columns import ColumnReader, bits_of, numbers_of, slices_of
+from headrace.state.columns import ColumnReader, bits_of, checks_of, numbers_of, slices_of
+from headrace.state.facts import facts_of
 from headrace.state.times.orders import SegmentIndex, index_in, index_of, with_index
 from headrace.store.store import Store
 
 FIELD, ENTRY, TIMER, HOLD, WAITING = 0, 1, 2, 3, 4
-FORMAT = 2
-"""1: without orders. It is still read."""
+FORMAT = 3
+"""1: without orders. 2: without facts, and named by the digest of all bytes. Both are read."""
+_HEAD_BYTES = 4096
+"""The description of the columns, before the rows, is smaller than this."""
 UNFILTERED_ROWS = 8192
 """So many hashes are searched sooner than a Bloom filter is asked."""
 
@@ -126,7 +134,8 @@ def _index_of(batch: pa.RecordBatch, bloom: Bloom) -> SegmentIndex:
             of_clock = pc.equal(fields, clock).to_numpy(zero_copy_only=False)
             rows[clock] = live[of_clock & (kinds[live] == TIMER)]
         rows["hold"], rows["waiting"] = live[kinds[live] == HOLD], live[kinds[live] == WAITING]
-    return index_of(bloom, present, timed, rows, times, holds)
+    facts = facts_of(batch, np.flatnonzero(kinds == FIELD))
+    return index_of(bloom, present, timed, rows, times, holds, facts)
 
 
 def read_cells(store: Store, name: str | None, at: int = 0) -> list[Cell]:
@@ -140,28 +149,19 @@ def read_cells(store: Store, name: str | None, at: int = 0) -> list[Cell]:
 class Segment:
     """An open segment: numbers as numpy views of the file, the rest on demand."""
 
-    __slots__ = (
-        "_readers",
-        "batch",
-        "bloom",
-        "entries",
-        "expires",
-        "fields",
-        "hashes",
-        "index",
-        "keys",
-        "kinds",
-        "name",
-        "times",
-        "tombstones",
-        "values",
-        "versions",
-    )
+    def __init__(self, name: str, data: pa.Buffer, *, in_parts: bool = False) -> None:
+        """`name` is the file's whole name in the store; its digest is checked here.
 
-    def __init__(self, name: str, data: pa.Buffer) -> None:
-        """`name` is the file's whole name in the store; its digest is checked here."""
+        `in_parts`: of a large file only what is read is checked, when it is read.
+        """
         self.name = name
-        verify(name, data)
+        self._check: BlockCheck | None = None
+        if in_parts:
+            self._check = verify_in_parts(name, data)
+        else:
+            verify(name, data)
+        if self._check is not None:
+            self._check.part(0, _HEAD_BYTES)
         try:
             reader = pa.ipc.open_file(data)
             metadata = reader.schema.metadata or {}
@@ -179,30 +179,85 @@ class Segment:
             )
         if not reader.schema.equals(SCHEMA) or (version == b"1") != (b"bloom" in metadata):
             raise CorruptCheckpoint(f"{name} has other columns than a segment")
-        self.batch = reader.get_batch(0)
+        self._batch = reader.get_batch(0)
+        if self._check is not None:
+            first = min(b.address for c in self._batch.columns for b in c.buffers() if b)
+            self._check.part(0, first - data.address)
         if version == b"1":
-            self.index = _index_of(self.batch, Bloom.from_bytes(metadata[b"bloom"]))
+            self.index = _index_of(self._batch, Bloom.from_bytes(metadata[b"bloom"]))
         else:
-            self.index = index_in(name, data)
-        column = self.batch.column
-        self.hashes = column("hash").to_numpy()
-        self.kinds = column("kind").to_numpy()
-        self.times = column("time").to_numpy()
-        self.expires = column("expires").to_numpy()
-        self.versions = column("version").to_numpy()
-        self.keys, self.fields, self.entries = column("key"), column("field"), column("entry")
-        self.values, self.tombstones = column("value"), column("tombstone")
-        self.bloom = self.index.bloom
+            self.index = index_in(name, data, self._check)
+        self.bloom, self.facts = self.index.bloom, self.index.facts
         self._readers: dict[str, ColumnReader] = {}
+
+    def column(self, name: str) -> Any:
+        """A whole column, which is checked."""
+        column = self._batch.column(name)
+        if self._check is not None:
+            for buffer in column.buffers():
+                self._check.buffer(buffer)
+        return column
+
+    @cached_property
+    def batch(self) -> pa.RecordBatch:
+        """All rows."""
+        for name in SCHEMA.names:
+            self.column(name)
+        return self._batch
+
+    @cached_property
+    def hashes(self) -> Any:
+        """The hash of each row's key."""
+        return self.column("hash").to_numpy()
+
+    @cached_property
+    def kinds(self) -> Any:
+        """What kind of cell each row is."""
+        return self.column("kind").to_numpy()
+
+    @cached_property
+    def times(self) -> Any:
+        """The time of each row."""
+        return self.column("time").to_numpy()
+
+    @cached_property
+    def expires(self) -> Any:
+        """When each row expires, or holds."""
+        return self.column("expires").to_numpy()
+
+    @cached_property
+    def versions(self) -> Any:
+        """The version of the class that wrote each row."""
+        return self.column("version").to_numpy()
+
+    @cached_property
+    def keys(self) -> Any:
+        """The key of each row, as an Arrow array."""
+        return self.column("key")
+
+    @cached_property
+    def fields(self) -> Any:
+        """The name of each row's field, as an Arrow array."""
+        return self.column("field")
+
+    @cached_property
+    def entries(self) -> Any:
+        """The entry of each row, as an Arrow array."""
+        return self.column("entry")
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self._batch.num_rows)
 
     def has(self, kind: int) -> bool:
         """Whether there are cells of a kind."""
         return bool(self.index.kinds >> kind & 1)
 
     @staticmethod
-    def open(store: Store, name: str, at: int = 0) -> Segment:
+    def open(store: Store, name: str, at: int = 0, *, in_parts: bool = False) -> Segment:
         """Opens a segment of a checkpoint; `at`: the log position in which it rides, or 0."""
-        return Segment(name, map_named(store, name, at))
+        return Segment(name, map_named(store, name, at), in_parts=in_parts)
 
     def between(self, low: int, high: int) -> tuple[int, int]:
         """The rows whose hash lies in [low, high)."""
@@ -264,20 +319,29 @@ class Segment:
         )
 
     def rows(self, indices: np.ndarray[Any, Any], *names: str) -> list[list[Any]]:
-        """The named columns of some rows, as lists."""
+        """The named columns of some rows, as lists. Only what is read is checked."""
         readers = self._readers
         return [(readers.get(name) or self._reader(name))(indices) for name in names]
 
+    def of_fields(self, indices: np.ndarray[Any, Any], *names: str) -> list[Iterable[Any]]:
+        """The named columns of some rows that are fields. What all fields share is not read."""
+        return [
+            self.rows(indices, name)[0] if (one := self.facts.constant(name)) is None
+            else repeat(one, len(indices))
+            for name in names
+        ]  # fmt: skip
+
     def _reader(self, name: str) -> ColumnReader:
         """Reads a column from Arrow's buffers: `take` needs longer for the few rows of a key."""
-        column = self.batch.column(name)
+        column, check = self._batch.column(name), self._check
         _, first, *more = column.buffers()
         if pa.types.is_boolean(column.type):
-            reader = bits_of(first, column.offset)
+            reader = bits_of(first, column.offset, checks_of(check, first))
         elif more:
-            reader = slices_of(first, more[0], column.offset, text=pa.types.is_string(column.type))
+            is_text = pa.types.is_string(column.type)
+            reader = slices_of(first, more[0], column.offset, text=is_text, check=check)
         else:
-            reader = numbers_of(column.to_numpy())
+            reader = numbers_of(column.to_numpy(), checks_of(check, first))
         self._readers[name] = reader
         return reader
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from headrace.plan.rings.classes import SegmentSlice, SlotClass, counting_in
 from headrace.plan.rings.ring import NOWHERE, KeyInterval, SlotRecords
 from headrace.state.backend import Entries, Hashes, StateView, Stored
+from headrace.state.facts import all_names
 from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
 from headrace.store.store import Store
 
@@ -132,20 +133,41 @@ class SlotView(StateView):
     def fetch(
         self, keys: Sequence[bytes], hashes: Hashes, *, maps: bool
     ) -> Sequence[SegmentStored]:
+        if not maps:
+            return self._fields(keys, hashes)
         found = [SegmentStored() for _ in keys]
         for segment, owners, lows, highs in self.ranges(hashes):
             self._collect_fields(segment, owners, lows, highs, keys, found)
-            if maps:
-                for owner, low, high in zip(
-                    owners.tolist(), lows.tolist(), highs.tolist(), strict=True
-                ):
-                    found[owner].ranges.append((segment, low, high))
+            for owner, low, high in zip(
+                owners.tolist(), lows.tolist(), highs.tolist(), strict=True
+            ):
+                found[owner].ranges.append((segment, low, high))
         return found
 
     def fields(self, keys: Sequence[bytes], hashes: Hashes) -> Sequence[Stored]:
         if any(segment.has(FIELD) for segment, _, _ in self.segments):
-            return self.fetch(keys, hashes, maps=False)
+            return self._fields(keys, hashes)
         return [Stored()] * len(keys)
+
+    def _fields(self, keys: Sequence[bytes], hashes: Hashes) -> list[SegmentStored]:
+        """The fields of some keys. A key of which all fields were found is not searched on."""
+        found = [SegmentStored() for _ in keys]
+        asked = [each for each in self.segments if each[0].has(FIELD)]
+        names = all_names([segment.facts for segment, _, _ in asked])
+        left = np.arange(len(keys))
+        for segment, firsts, lasts in asked:
+            owners, lows, highs = segment.find(hashes, firsts, lasts)
+            if not len(owners):
+                continue
+            self._collect_fields(segment, left[owners], lows, highs, keys, found)
+            if names is not None:
+                more = [len(found[owner].fields) < len(names) for owner in left[owners].tolist()]
+                keep = np.ones(len(left), np.bool_)
+                keep[owners] = more
+                left, hashes = left[keep], hashes[keep]
+                if not len(left):
+                    break
+        return found
 
     def entries(self, name: str, keys: Sequence[bytes], hashes: Hashes) -> Entries:
         found: Entries = {}
@@ -179,9 +201,12 @@ class SlotView(StateView):
         found: Sequence[Stored],
     ) -> None:
         rows, row_owners = rows_and_owners(owners, lows, highs)
-        fields = segment.kinds[rows] == FIELD
-        rows, row_owners = rows[fields], row_owners[fields]
-        columns = segment.rows(rows, "key", "field", "value", "expires", "version", "tombstone")
+        if segment.index.kinds != 1 << FIELD:
+            fields = segment.kinds[rows] == FIELD
+            rows, row_owners = rows[fields], row_owners[fields]
+        columns = segment.of_fields(
+            rows, "key", "field", "value", "expires", "version", "tombstone"
+        )
         for owner, key, field, value, expires, version, gone in zip(
             row_owners.tolist(), *columns, strict=True
         ):
@@ -263,9 +288,10 @@ class MapCells:
         for segment, low, high in self._ranges:
             row = segment.bisect(low, high, identity)
             if row < high and segment.identity(row) == identity:
-                if segment.tombstones[row].as_py():
-                    return (None,)
-                return ((segment.values[row].as_py(), int(segment.expires[row])),)
+                value, expires, gone = segment.rows(
+                    np.array([row]), "value", "expires", "tombstone"
+                )
+                return (None,) if gone[0] else ((value[0], expires[0]),)
         return None
 
     def scan(
@@ -296,12 +322,10 @@ class MapCells:
             rows = segment.bisect(row, last, end) - row
             if not rows:
                 continue
-            names, values, gone = (
-                column.slice(row, rows).to_pylist()
-                for column in (segment.entries, segment.values, segment.tombstones)
+            names, values, expires, gone = segment.rows(
+                np.arange(row, row + rows), "entry", "value", "expires", "tombstone"
             )
-            cells = zip(values, segment.expires[row : row + rows].tolist(), strict=True)
-            merged.update(zip(names, cells, strict=True))
+            merged.update(zip(names, zip(values, expires, strict=True), strict=True))
             if any(gone):
                 merged.update((n, None) for n, is_gone in zip(names, gone, strict=True) if is_gone)
         return merged
@@ -330,7 +354,10 @@ def open_view(
     classes: Sequence[SlotClass],
 ) -> SlotView:
     """Opens the segments of a slot's manifest as a view of its cells."""
-    segments = {entry.segment: Segment.open(store, entry.segment, entry.at) for entry in entries}
+    segments = {
+        entry.segment: Segment.open(store, entry.segment, entry.at, in_parts=not entry.written)
+        for entry in entries
+    }
     return SlotView(entries, records, classes, segments)
 
 

@@ -149,9 +149,7 @@ def _superseded(segment: Segment, rows: Any, newer: Segment, lows: Any, highs: A
     own = pa.array(rows[mine])
     same = np.ones(len(mine), np.bool_)
     for column in ("key", "field", "entry"):
-        equal = pc.equal(
-            newer.batch.column(column).take(others), segment.batch.column(column).take(own)
-        )
+        equal = pc.equal(newer.column(column).take(others), segment.column(column).take(own))
         same &= equal.to_numpy(zero_copy_only=False)
     mask[mine[same]] = True
     return mask
