@@ -25,6 +25,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from headrace import allocators
 from headrace.helper_threads import run_within
 from headrace.limits import LIMITS, Limits
 
@@ -171,6 +172,10 @@ class System:
     def cpu_s(self) -> float:
         """Seconds of CPU time that this process has used."""
         return time.process_time()
+
+    def give_back_memory(self) -> None:
+        """Gives memory that is free back to the system, now and then."""
+        allocators.give_back()
 
     def sleep(self, seconds: float) -> None:
         """Waits."""

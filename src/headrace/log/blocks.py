@@ -43,14 +43,14 @@ class BlockTable(NamedTuple):
     """Bytes of a block; the last one may have fewer."""
 
     @property
-    def count(self) -> int:
+    def blocks(self) -> int:
         """How many blocks there are."""
         return -(-self.covered // self.block)
 
     @property
     def bytes(self) -> int:
         """The size of the table, with its tail."""
-        return self.count * _DIGEST_BYTES + _TAIL.size
+        return self.blocks * _DIGEST_BYTES + _TAIL.size
 
 
 def footer_of(data: bytes | memoryview | pa.Buffer) -> int | None:
@@ -101,7 +101,7 @@ def whole_digest(data: bytes | memoryview | pa.Buffer) -> str:
 def table_digest(data: pa.Buffer, table: BlockTable) -> str:
     """The digest that names a file, if its blocks are as its table says."""
     behind = memoryview(data)[table.covered :]
-    return _root(behind[: table.count * _DIGEST_BYTES], behind)
+    return _root(behind[: table.blocks * _DIGEST_BYTES], behind)
 
 
 def _root(digests: bytes | memoryview, behind: memoryview) -> str:
@@ -123,8 +123,8 @@ class BlockCheck:
         """The table is known to be right."""
         self._name, self._table = name, table
         self._data, self._begin = memoryview(data), data.address
-        self._left = table.count
-        self._checked = np.zeros(table.count, np.bool_)
+        self._left = table.blocks
+        self._checked = np.zeros(table.blocks, np.bool_)
 
     @property
     def is_done(self) -> bool:

@@ -45,6 +45,8 @@ from headrace.store.store import Store
 
 SEGMENTS_MAX = 2_000
 PIECES_MAX = 256
+_GIVE_BACK_SLOTS = 16
+"""After so many slots were opened, free memory is given back to the system."""
 CATCH_UP_ROWS_MAX = 200_000
 """If newer segments have more rows than this, objects are dropped without a look at the rows."""
 
@@ -128,6 +130,8 @@ class WorkerCache:
             self._turn(cached, where, base, records, segments, limits.cached_cells_max)
             cached.chain, cached.epoch, cached.records = chain, epoch, records
         self._settle(cached, limits)
+        if self.slots_opened % _GIVE_BACK_SLOTS == 0:
+            store.system.give_back_memory()
 
         def newer(epoch: int) -> SlotView:
             entries = [e for e in base.entries if e.last_epoch > epoch]

@@ -12,7 +12,7 @@ have the same last epoch, so a later merge takes all of them together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import gt
 from typing import Any, NamedTuple
@@ -163,10 +163,14 @@ def parts_of(
     run: Sequence[SegmentSlice],
     records: SlotRecords,
     classes: Sequence[SlotClass],
+    known: Mapping[str, Segment] | None = None,
 ) -> list[SegmentPart]:
-    """Opens the segments of a range, newest first, each where it counts (J5)."""
+    """Opens the segments of a range, newest first, each where it counts (J5).
+
+    `known`: segments that are open already.
+    """
     counting = Counting(records, classes)
-    opened: dict[str, Segment] = {}
+    opened = dict(known or {})
     found: list[SegmentPart] = []
     for entry in _newest_first(run):
         if entry.segment not in opened:

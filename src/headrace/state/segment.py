@@ -113,7 +113,8 @@ def encode_batch(batch: pa.RecordBatch) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_file(out, SCHEMA.with_metadata(metadata)) as writer:
         writer.write_batch(batch)
-    return with_index(out.getvalue(), _index_of(batch, Bloom.of(np.unique(hashes))))
+    distinct = hashes[np.append(True, hashes[1:] != hashes[:-1])] if len(hashes) else hashes
+    return with_index(out.getvalue(), _index_of(batch, Bloom.of(distinct)))
 
 
 def _index_of(batch: pa.RecordBatch, bloom: Bloom) -> SegmentIndex:

@@ -22,7 +22,9 @@ _AT_ONCE = 1000
 
 def lost_of(store: Store, entries: Iterable[SegmentSlice]) -> list[str]:
     """The segments that were only written, and are missing or torn (M4)."""
-    return [each.segment for each in entries if each.written and _opened(store, each) is None]
+    return [
+        each.segment for each in entries if each.written and open_unless_lost(store, each) is None
+    ]
 
 
 def stored_values(
@@ -33,7 +35,7 @@ def stored_values(
     A segment that was only written and is lost is left out: it is made again when it is needed.
     """
     for entry in entries:
-        segment = _opened(store, entry)
+        segment = open_unless_lost(store, entry)
         if segment is None:
             continue
         rows = np.flatnonzero(segment.kinds == (ENTRY if is_map else FIELD))
@@ -61,7 +63,7 @@ def applied_values(
         yield from (cell.value for cell in cells if cell.value is not None)
 
 
-def _opened(store: Store, entry: SegmentSlice) -> Segment | None:
+def open_unless_lost(store: Store, entry: SegmentSlice) -> Segment | None:
     """A segment; None if it was only written, and is lost."""
     try:
         return Segment.open(store, entry.segment, entry.at)

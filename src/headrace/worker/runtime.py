@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from headrace.allocators import share_arenas
 from headrace.errors import IncompatibleState, UserCodeError
 from headrace.model.computation import Computation, Shape, object_class
 from headrace.pipeline.graph.graph import Node
@@ -77,6 +78,7 @@ class Runtime:
         opens: OpenState | None = None,
     ) -> None:
         """`opens` opens the state store of a checkpoint; None: segments hold the state."""
+        share_arenas()
         self.topology = topology
         self.store = store
         self.cache = cache

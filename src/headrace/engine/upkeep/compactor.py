@@ -307,6 +307,7 @@ class Compactor:
             file = paths.merged(began, self._store.system.token_hex(6))
             self._store.write(file, data)
             found.append(MergePiece(file, digest, rows, size))
+        self._store.system.give_back_memory()
         reach("after-merge-write")
         return msgspec.structs.replace(given, pieces=tuple(found))
 

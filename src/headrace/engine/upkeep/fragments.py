@@ -6,6 +6,8 @@ epoch of this one. It is of that epoch's state and of no later one.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.errors import DeltaMissing
@@ -17,9 +19,12 @@ from headrace.plan.epoch import Adoption
 from headrace.plan.rings.classes import SegmentSlice, SlotClass
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state import compaction
-from headrace.state.values import lost_of
+from headrace.state.segment import Segment
+from headrace.state.values import open_unless_lost
 from headrace.store.counts import MERGES, counted_as
 from headrace.store.store import Store
+
+_MERGING = threading.Lock()
 
 
 class FragmentJob(NamedTuple):
@@ -75,17 +80,17 @@ class Fragment(NamedTuple):
 def make_fragment(store: Store, job: FragmentJob) -> Fragment:
     """Merges the deltas of a slot, and writes the result durably."""
     began_s = store.system.wall_s()
-    _require_all(store, job)
+    opened = _open_all(store, job)
     found: list[_Piece] = []
     room = job.room
     with counted_as(MERGES):
-        parts = compaction.parts_of(store, job.run, job.records, job.classes)
+        parts = compaction.parts_of(store, job.run, job.records, job.classes, opened)
         bottom = compaction.is_bottom(job.run, job.entries)
         # Rows that expire stay: what a retained epoch reads is not looked up here.
         merged = compaction.merge_run(
             parts, bottom=bottom, expired_before=BEGINNING, limits=store.system.limits
         )
-        for number, (data, rows) in enumerate(merged):
+        for number, (data, rows) in enumerate(_one_at_a_time(merged)):
             digest, size = digest_of(data), len(data)
             label = f"{job.computation}/{job.slot}~{number or ''}"
             last = paths.content_name(job.epoch, label, digest, ".arrow")
@@ -100,11 +105,24 @@ def make_fragment(store: Store, job: FragmentJob) -> Fragment:
     return Fragment(job, tuple(found), began_s, store.system.wall_s())
 
 
-def _require_all(store: Store, job: FragmentJob) -> None:
-    """Raises DeltaMissing with all deltas that are lost, not only with the first."""
-    lost = lost_of(store, job.run)
-    if lost:
-        raise DeltaMissing(", ".join(lost))
+def _one_at_a_time(merged: Iterator[compaction.Merged]) -> Iterator[compaction.Merged]:
+    """The pieces of a merge. Fragments are written side by side, but not merged side by side: the
+    epochs that go on meanwhile need the processors."""
+    while True:
+        with _MERGING:
+            piece = next(merged, None)
+        if piece is None:
+            return
+        yield piece
+
+
+def _open_all(store: Store, job: FragmentJob) -> dict[str, Segment]:
+    """Opens the deltas; raises DeltaMissing with all that are lost, not only with the first."""
+    opened = {entry.segment: open_unless_lost(store, entry) for entry in job.run}
+    found = {name: segment for name, segment in opened.items() if segment is not None}
+    if len(found) < len(opened):
+        raise DeltaMissing(", ".join(name for name in opened if name not in found))
+    return found
 
 
 def adopted(fragment: Fragment) -> list[Adoption]:

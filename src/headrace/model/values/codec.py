@@ -30,6 +30,8 @@ NESTED_MAX = 40
 
 This is below the limits of all libraries that handle a record: Parquet fails at 48 lists, DuckDB at
 62, Arrow's files at 63, pickle and `copy` at about 300. Steps may wrap a value a few times more."""
+_TIGHT_BYTES = 512
+
 CELL_NESTED_MAX = 200
 """The limit for everything that is stored or sent. Beyond it, some readers would fail."""
 
@@ -204,11 +206,13 @@ class Codec:
 
     def _encoded(self, value: Any) -> bytes:
         try:
-            return self._encoder.encode(value)
+            data = self._encoder.encode(value)
         except OverflowError:
             if not self._loose:
                 raise  # `int` means 64 bits, as in tables of state
-            return self._encoder.encode(wide(value))
+            data = self._encoder.encode(wide(value))
+        # msgspec leaves half as much again behind large results, and some are kept for long.
+        return data if len(data) < _TIGHT_BYTES else bytes(memoryview(data))
 
     def decode(self, data: bytes) -> Any:
         """The value of these bytes."""
