@@ -27,6 +27,8 @@ LARGE_BYTES = 256 << 10
 """Smaller files have no table: they are checked as a whole as quickly."""
 
 _DIGEST_BYTES = 16
+_FEW = 256
+"""So many parts are checked one by one sooner than as arrays."""
 _TAIL = struct.Struct("<QQ8s")
 """How many bytes the blocks have, how many each block has, magic."""
 _MAGIC = b"HRBLOCKS"
@@ -124,7 +126,7 @@ class BlockCheck:
         self._name, self._table = name, table
         self._data, self._begin = memoryview(data), data.address
         self._left = table.blocks
-        self._checked = np.zeros(table.blocks, np.bool_)
+        self._checked = bytearray(table.blocks)
 
     @property
     def is_done(self) -> bool:
@@ -134,7 +136,10 @@ class BlockCheck:
     def part(self, first: int, last: int) -> None:
         """Checks the bytes from `first` up to `last`."""
         if first < last and self._left:
-            self._blocks(np.arange(first // self._table.block, -(-last // self._table.block)))
+            known = self._checked
+            for number in range(first // self._table.block, -(-last // self._table.block)):
+                if not known[number]:
+                    self._block(number)
 
     def buffer(self, data: pa.Buffer | None) -> None:
         """Checks all bytes of a buffer, which lies in the file."""
@@ -152,29 +157,36 @@ class BlockCheck:
 
     def parts(self, firsts: Any, lasts: Any) -> None:
         """Checks many parts, given as arrays: from byte, up to byte. None may be empty."""
-        if self._left:
-            block = self._table.block
-            low, high = firsts // block, (lasts - 1) // block
-            self._blocks(low)
-            if (high > low).any():
-                self._blocks(high)
-                for one in np.flatnonzero(high > low + 1).tolist():
-                    self._blocks(np.arange(low[one] + 1, high[one]))
+        if not self._left:
+            return
+        block = self._table.block
+        if len(firsts) <= _FEW:
+            known = self._checked
+            for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+                low, high = first // block, (last - 1) // block
+                if high > low + 1 or not (known[low] and known[high]):
+                    self.part(first, last)
+            return
+        low, high = firsts // block, (lasts - 1) // block
+        self._blocks(low)
+        if (high > low).any():
+            self._blocks(high)
+            for one in np.flatnonzero(high > low + 1).tolist():
+                self._blocks(np.arange(low[one] + 1, high[one]))
 
     def _blocks(self, chosen: Any) -> None:
-        missing = chosen[~self._checked[chosen]]
-        if not len(missing):
-            return
-        data, (covered, block) = self._data, self._table
+        missing = chosen[np.frombuffer(self._checked, np.uint8)[chosen] == 0]
         for number in set(missing.tolist()):
-            at, proof = number * block, covered + number * _DIGEST_BYTES
-            end = min(at + block, covered)
-            found = xxhash.xxh3_128_digest(data[at:end])
-            if found != bytes(data[proof : proof + _DIGEST_BYTES]):
-                raise CorruptCheckpoint(
-                    f"{self._name} is damaged: its bytes from {at:,} to {end:,} do not have the "
-                    "digest in its table. Restore the file from a copy; nothing of these bytes has "
-                    "been read"
-                )
-            self._checked[number] = True
-            self._left -= 1
+            self._block(number)
+
+    def _block(self, number: int) -> None:
+        data, (covered, block) = self._data, self._table
+        at, proof = number * block, covered + number * _DIGEST_BYTES
+        end = min(at + block, covered)
+        if xxhash.xxh3_128_digest(data[at:end]) != bytes(data[proof : proof + _DIGEST_BYTES]):
+            raise CorruptCheckpoint(
+                f"{self._name} is damaged: its bytes from {at:,} to {end:,} do not have the digest "
+                "in its table. Restore the file from a copy; nothing of these bytes has been read"
+            )
+        self._checked[number] = 1
+        self._left -= 1

@@ -79,11 +79,8 @@ def slices_of(
             of_offsets((rows + offset) * 4, (rows + offset) * 4 + 8)
         firsts, lasts = begins[rows], begins[rows + 1]
         if of_data is not None:
-            some = lasts > firsts
-            if some.all():
-                of_data(firsts.astype(np.int64), lasts.astype(np.int64))
-            elif some.any():
-                of_data(firsts[some].astype(np.int64), lasts[some].astype(np.int64))
+            some = np.flatnonzero(lasts > firsts)
+            of_data(firsts[some].astype(np.int64), lasts[some].astype(np.int64))
         return zip(firsts.tolist(), lasts.tolist(), strict=True)
 
     def read_bytes(rows: Rows) -> list[Any]:
