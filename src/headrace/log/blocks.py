@@ -136,8 +136,8 @@ class BlockCheck:
     def part(self, first: int, last: int) -> None:
         """Checks the bytes from `first` up to `last`."""
         if first < last and self._left:
-            known = self._checked
-            for number in range(first // self._table.block, -(-last // self._table.block)):
+            known, block = self._checked, self._table.block
+            for number in range(first // block, min(-(-last // block), len(known))):
                 if not known[number]:
                     self._block(number)
 
