@@ -1,6 +1,8 @@
-"""`headrace compact-output URL`: fewer, larger files in the output of a file sink."""
+"""`headrace compact-output PLACE`: fewer, larger files in the output of a file sink."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import click
 
@@ -13,9 +15,10 @@ from headrace.model.values.time import duration
     epilog="""\b
 Examples:
   headrace compact-output s3://bucket/out
-  headrace compact-output s3://bucket/out --target-mb 512 --keep 6h""",
+  headrace compact-output s3://bucket/out --target-mb 512 --keep 6h
+  headrace compact-output out/counts""",
 )
-@click.argument("place", metavar="URL")
+@click.argument("place", metavar="PLACE")
 @click.option(
     "--target-mb",
     type=click.IntRange(min=1, max=4096),
@@ -42,21 +45,21 @@ Examples:
 def compact_output(place: str, target_mb: int, keep: str, newest: int) -> None:
     """Turn many small files of an output into few large ones.
 
-    URL is where `sinks.jsonl` or `sinks.parquet` writes, in a store. The pipeline may run
-    meanwhile, and so may readers that use `headrace.read_output`: they see each row once, and
-    their cursors stay valid. Replaced files are deleted by a later compaction, or by the pipeline.
+    PLACE is where `sinks.jsonl` or `sinks.parquet` writes. The pipeline may run meanwhile, and so
+    may readers that use `headrace.read_output`: they see each row once, and their cursors stay
+    valid. On a URL, replaced files are deleted by a later compaction, or by the pipeline.
+
+    In a directory, epochs that the sink holds back (`group_mb=`) are published now, as one group.
+    Files that are already listed there are never changed.
     """
     from headrace.sinks.stored.compacting import compact_output as compact
     from headrace.sinks.stored.sink import owner_of
-    from headrace.store.location import open_store
+    from headrace.store.location import filesystem_path, open_store
     from headrace.store.places import is_stored, split_url
 
     if not is_stored(place):
-        raise InvalidPipeline(
-            f"{place} is a directory, in which every epoch is a directory that appears by a "
-            "rename: it cannot be compacted while others list it. Write to a URL, or to a table "
-            "(sinks.delta)"
-        )
+        _publish_group(Path(filesystem_path(place) or place).expanduser().absolute(), target_mb)
+        return
     root, path, options = split_url(place, "the place of an output")
     store = open_store(f"{root}/{path.strip('/')}".rstrip("/") + options)
     if owner_of(store) is None:
@@ -71,3 +74,23 @@ def compact_output(place: str, target_mb: int, keep: str, newest: int) -> None:
         f"{store.where()}: {found.before:,} files became {found.after:,}; {found.deleted:,} files "
         "whose time was over are deleted."
     )
+
+
+def _publish_group(path: Path, target_mb: int) -> None:
+    from headrace.sinks.grouped.groups import Groups
+    from headrace.sinks.high_water import highest_marker
+    from headrace.sinks.stored.sink import owner_of
+    from headrace.store.disk import DiskStore
+    from headrace.system import REAL
+
+    store, groups = DiskStore(path), Groups(path, REAL)
+    if owner_of(store) is None:
+        raise InvalidPipeline(f"there is no output of a file sink at {path}")
+    if not groups.exist():
+        raise InvalidPipeline(
+            f"{path} is a directory, in which every epoch appears by a rename and is never "
+            "changed: whoever lists it would see rows twice, or not at all. Give the sink "
+            "group_mb=, and epochs appear together, as few large files"
+        )
+    count = groups.publish(highest_marker(store.below("_high_water")), target_mb << 20)
+    click.echo(f"{path}: {count:,} epochs that were held back are published.")

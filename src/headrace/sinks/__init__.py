@@ -16,6 +16,7 @@ from headrace.sinks.parquet import parquet
 from headrace.sinks.rows_file import dump as dump_rows
 from headrace.sinks.rows_file import load_parts as load_rows
 from headrace.sinks.tables.delta import delta
+from headrace.sinks.tables.iceberg import iceberg
 from headrace.sinks.tables.postgres import postgres
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "parquet",
     "postgres",
     "delta",
+    "iceberg",
     "kafka",
     "foreach",
     "memory",

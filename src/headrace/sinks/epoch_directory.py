@@ -14,7 +14,7 @@ several are written (one by one it took 0.34 s).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 from urllib.parse import quote
@@ -31,25 +31,35 @@ HEAD_BYTES = 8
 LABEL_CHARACTERS_MAX = 180
 
 
-def build(root: Path, parts: Sequence[Part], format: RowFormat, system: System) -> bool:
-    """Makes the directory `root` of these parts, durably; False where no part has rows."""
+def build(root: Path, parts: Sequence[Part], format: RowFormat, system: System) -> int:
+    """Makes the directory `root` of these parts, durably; returns its bytes, 0 without rows."""
+
+    def files() -> Iterator[tuple[str, str, bytes]]:
+        for part in parts:
+            name = f"part-{label_name(part.label)}{format.suffix}"
+            data = part.read()  # `read` also checks the digest
+            found = format.split(data) if format.is_split(data[:HEAD_BYTES]) else [("", data)]
+            for directory, content in found:
+                yield directory, name, content
+
+    return build_files(root, files(), system)
+
+
+def build_files(root: Path, files: Iterable[tuple[str, str, bytes]], system: System) -> int:
+    """Makes the directory `root` of (directory, name, bytes), durably; returns its bytes."""
     system.files.mkdir(root)
     try:
         directories = {root}
         written = _Written(system)
         with closing(written):
-            for part in parts:
-                name = f"part-{label_name(part.label)}{format.suffix}"
-                data = part.read()  # `read` also checks the digest
-                files = format.split(data) if format.is_split(data[:HEAD_BYTES]) else [("", data)]
-                for directory, content in files:
-                    if content:
-                        home = _inside(root, directory, directories, system)
-                        written.write(home / name, content)
+            for directory, name, content in files:
+                if content:
+                    home = _inside(root, directory, directories, system)
+                    written.write(home / name, content)
             written.sync()
-        if not written.count:
+        if not written.size:
             system.files.rmdir(root)
-            return False
+            return 0
         for made in sorted(directories, reverse=True):
             sync_directory(made, system)
         sync_directory(root.parent, system)
@@ -57,7 +67,7 @@ def build(root: Path, parts: Sequence[Part], format: RowFormat, system: System) 
         # The directory is not claimed yet, and failed tries must not fill the disk.
         system.files.remove_tree(root)
         raise
-    return True
+    return written.size
 
 
 def label_name(label: str) -> str:
@@ -95,7 +105,7 @@ class _Written:
     def __init__(self, system: System) -> None:
         self._files = system.files
         self._open_files_max = system.limits.open_files_max
-        self.count = 0
+        self.size = 0
         self._open: list[tuple[Path, int]] = []
 
     def write(self, path: Path, data: bytes) -> None:
@@ -108,7 +118,7 @@ class _Written:
             view = memoryview(data)
             while view:
                 view = view[self._files.write(descriptor, view) :]
-        self.count += 1
+        self.size += len(data)
 
     def sync(self) -> None:
         """Makes all written files durable."""

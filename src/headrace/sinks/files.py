@@ -6,6 +6,9 @@
     out/_high_water/<epoch>                      published up to here, even if moved away since
     out/_identity                                the checkpoint that owns this directory
 
+With groups (`grouped/groups`) an epoch is renamed to `out/_held/epoch=…` instead, and appears later
+as a part of a group.
+
 Readers must ignore names that start with `_`, as Spark and pyarrow do. A reader that takes a
 glob pattern gets `out/epoch=*/**`.
 
@@ -26,6 +29,7 @@ Invariants (protocol F1 to F3):
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -33,11 +37,12 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.errors import IncompatibleState, InvalidPipeline, SinkError
+from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, SinkError
 from headrace.failpoints import reach
 from headrace.model.sink import Delivery, Opening, Part, Sink
 from headrace.model.values.rows import Rows
 from headrace.sinks.epoch_directory import build
+from headrace.sinks.grouped.groups import HELD, Grouping, Groups
 from headrace.sinks.high_water import (
     HighWater,
     HighWaterMark,
@@ -56,6 +61,9 @@ _STAGING = "_staging"
 _CLAIMS = "_claims"
 _MARKS = "_high_water"
 _IDENTITY = "_identity"
+TARGET_BYTES = 64 << 20
+"""How large a file of a group becomes, about."""
+_logger = logging.getLogger("headrace.sinks")
 _STAGED = re.compile(r"(\d{12})\.(weak-)?[0-9a-f]+")
 
 
@@ -69,14 +77,22 @@ class Claim(msgspec.Struct, frozen=True):
 class FileSink(Sink):
     """A directory of epochs. A format encodes rows as the bytes of a file."""
 
-    def __init__(self, path: str | os.PathLike[str], format: RowFormat) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        format: RowFormat,
+        grouping: Grouping | None = None,
+    ) -> None:
         self.format = format
+        self.grouping = grouping
         self.path = _local(path)
         self._staging = self.path / _STAGING
         self._use(REAL)
         self._opened = False
         self._place = ""
         """Where the checkpoint lies, for messages."""
+        self._held_bytes = 0
+        self._held_since_s = 0.0
 
     def _use(self, system: System) -> None:
         """Small files go through a store; an epoch's directory is built and renamed by `system`."""
@@ -84,6 +100,7 @@ class FileSink(Sink):
         self._store = DiskStore(self.path, system)
         self._claims = self._store.below(_CLAIMS)
         self._marks = self._store.below(_MARKS)
+        self._groups = Groups(self.path, system)
 
     def encode(self, rows: Rows) -> bytes:
         return self.format.encode(rows)
@@ -103,8 +120,11 @@ class FileSink(Sink):
                 self._store.sync("")
                 if self._system.files.is_directory(self.path / _MARKS):
                     self._marks.sync("")
+                if self.grouping is not None:
+                    self._groups.make_directories()
                 self._verify_last(opening)
                 self._sweep(self.high_water())
+                self._publish_held()  # those of an earlier driver: how long they wait is not known
         except (FileExistsError, FileNotFoundError) as error:
             raise self._refused(error) from error
 
@@ -119,6 +139,7 @@ class FileSink(Sink):
                     self._publish_weak(delivery)
                 else:
                     self._publish(delivery)
+                    self._publish_due()
         except (FileNotFoundError, FileExistsError) as error:
             # Another driver finished this epoch and deleted the staging of this one.
             if not delivery.weak and self.high_water() >= delivery.epoch:
@@ -137,7 +158,7 @@ class FileSink(Sink):
             return
         # 2. Build the epoch in staging, durably. Without rows there is nothing to claim.
         staging = f"{epoch_name(epoch)}.{self._system.token_hex(6)}"
-        if has_rows := self._build(staging, delivery.parts):
+        if size := self._build(staging, delivery.parts):
             reach("before-claim")
             # 3. Claim it. Whichever driver wins, the claim says which directory is the epoch.
             claim = self._claim(epoch, Claim(staging, _came_of(delivery)))
@@ -149,13 +170,47 @@ class FileSink(Sink):
                 self._sweep(self.high_water())
                 return
             # 5. One rename makes the epoch visible.
-            self._rename(claim.staging, f"epoch={epoch_name(epoch)}", epoch)
+            self._rename(claim.staging, self._home(epoch), epoch)
             reach("after-publish")
         # 6. Raise the high-water mark. Only after that may claim and staging be deleted.
-        mark.advance(epoch, delivery.commit, empty=not has_rows and delivery.complete)
+        mark.advance(epoch, delivery.commit, empty=not size and delivery.complete)
         reach("after-high-water")
-        if not has_rows:
+        if not size:
             self._keep_empty(epoch, _came_of(delivery))
+        elif self.grouping is not None:
+            if not self._held_bytes:
+                self._held_since_s = self._system.uptime_s()
+            self._held_bytes += size
+
+    def close(self) -> None:
+        """Publishes what is held: nobody can say when the next run begins."""
+        try:
+            if self._opened:
+                self._publish_held()
+        except (OSError, HeadraceError) as error:
+            _logger.warning(
+                "%s: the newest rows are kept in %s, and are not listed yet: %s. The next run, or "
+                "headrace compact-output, publishes them",
+                self.path, HELD, error,
+            )  # fmt: skip
+
+    def _home(self, epoch: int) -> str:
+        name = f"epoch={epoch_name(epoch)}"
+        return name if self.grouping is None else f"{HELD}/{name}"
+
+    def _publish_due(self) -> None:
+        """Publishes a group, if one is due."""
+        if self.grouping is None or not self._held_bytes:
+            return
+        waited = self._system.uptime_s() - self._held_since_s
+        if self.grouping.is_due(self._held_bytes, waited):
+            self._publish_held()
+
+    def _publish_held(self) -> None:
+        if self._groups.exist():
+            target = TARGET_BYTES if self.grouping is None else self.grouping.target_bytes
+            self._groups.publish(self.high_water(), target)
+        self._held_bytes = 0
 
     def tidy(self) -> None:
         self._sweep(high_water := self.high_water())
@@ -206,7 +261,7 @@ class FileSink(Sink):
         except FileNotFoundError:
             return None
 
-    def _build(self, staging: str, parts: Sequence[Part]) -> bool:
+    def _build(self, staging: str, parts: Sequence[Part]) -> int:
         root = self._staging / staging
         return build(root, parts, self.format, self._system)
 
@@ -254,8 +309,10 @@ class FileSink(Sink):
             self._require_empty(epoch, mine)
 
     def _require_empty(self, epoch: int, mine: HighWaterMark) -> None:
-        shown = self.path / f"epoch={epoch_name(epoch)}"
-        if self._system.files.exists(shown):
+        name = f"epoch={epoch_name(epoch)}"
+        for shown in (self.path / name, self.path / HELD / name):
+            if not self._system.files.exists(shown):
+                continue
             raise IncompatibleState(
                 f"{shown} holds rows of another copy of this checkpoint (id {mine.checkpoint}), "
                 f"which wrote there at the same time; this one, at {mine.place or 'another place'},"
@@ -281,7 +338,7 @@ class FileSink(Sink):
                     "not make it. Move it away; the epoch is committed and is delivered again"
                 ) from error
             raise
-        self._store.sync("")
+        self._store.sync(name.rpartition("/")[0])
         self._store.sync(_STAGING)
 
     def _sweep(self, high_water: int, *, weak_before: int = 0) -> None:

@@ -20,7 +20,13 @@ _REFUSALS = (TypeError, ValueError, OverflowError)
 _BITS_MAX = 14_000
 
 
-def jsonl(path: Place, *, timestamp: str | None = None) -> Sink:
+def jsonl(
+    path: Place,
+    *,
+    timestamp: str | None = None,
+    group_mb: float | None = None,
+    group_within: str = "10m",
+) -> Sink:
     """Writes `path/epoch=…/part-….jsonl`: a dict as a JSON object, another value as it is.
 
     `path` is a directory, or a URL such as `s3://bucket/out`. On a URL an epoch appears as a
@@ -29,8 +35,13 @@ def jsonl(path: Place, *, timestamp: str | None = None) -> Sink:
     `timestamp` names a column for the record's own timestamp (microseconds); a
     value that is not a dict then becomes `{"value": ...}`. JSON has no bytes and no NaN: bytes
     are written in base64, NaN as null. Integers are written with all their digits.
+
+    With `group_mb`, in a directory, epochs are held back until they have this many megabytes, or
+    the oldest has waited for `group_within`; then they appear together, as few large files.
+    `headrace.read_output` shows every epoch at once, held or not.
     """
-    return file_sink(JsonRows(timestamp=timestamp), path)
+    rows = JsonRows(timestamp=timestamp)
+    return file_sink(rows, path, group_mb=group_mb, group_within=group_within)
 
 
 class JsonRows(RowFormat):

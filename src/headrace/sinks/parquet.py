@@ -41,6 +41,8 @@ def parquet(
     schema: pa.Schema | None = None,
     timestamp: str | None = None,
     times: str | Sequence[str] = TIMES,
+    group_mb: float | None = None,
+    group_within: str = "10m",
 ) -> Sink:
     """Writes `path/epoch=…/part-….parquet`, or `path/epoch=…/day=…/part-….parquet`.
 
@@ -54,6 +56,8 @@ def parquet(
     That column, and those that `times` names, become timestamps (microseconds, UTC) if they hold
     integers: without a `times`, the bounds of windows do. `times=()` leaves all of them integers,
     microseconds since 1970. Columns of a `schema` or of `partition_by` stay as they are.
+
+    `group_mb` and `group_within` are as in `jsonl`: several epochs appear together.
     """
     rows = ParquetRows(
         partition_by=partition_by,
@@ -62,7 +66,7 @@ def parquet(
         timestamp=timestamp,
         times=times,
     )
-    return file_sink(rows, path)
+    return file_sink(rows, path, group_mb=group_mb, group_within=group_within)
 
 
 class ParquetRows(RowFormat):

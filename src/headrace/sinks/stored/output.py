@@ -23,15 +23,17 @@ import pyarrow as pa
 import xxhash
 
 from headrace.errors import SourceError
+from headrace.sinks.grouped.groups import GroupRows, Groups, held_files, read_rows
 from headrace.sinks.high_water import highest_marker
 from headrace.sinks.stored.decoding import Content, as_table, part_of
 from headrace.sinks.stored.manifest import EpochManifest, Manifest, OutputFile
-from headrace.sinks.stored.manifests import Manifests
+from headrace.sinks.stored.manifests import LISTINGS_MAX, Manifests
 from headrace.sinks.stored.sink import owner_of
 from headrace.store.disk import DiskStore
 from headrace.store.location import filesystem_path, open_store
 from headrace.store.places import is_stored, split_url
 from headrace.store.store import Store
+from headrace.system import REAL
 
 _Reads = dict[str, Callable[[], bytes | pa.Buffer]]
 _DIRECTORY = re.compile(r"epoch=(\d{12})(?:-weak-[0-9a-f]+)?")
@@ -163,19 +165,56 @@ def _read_directory(path: Path, after: str | None) -> Output:
     store = DiskStore(path)
     owner = owner_of(store)
     begin = _epoch_after(after, owner, str(path))
+    for _ in range(LISTINGS_MAX):
+        try:
+            epochs, closed = _list_directory(path, store, begin)
+        except FileNotFoundError:
+            continue  # what was held has become a group just now
+        return Output(epochs, f"{owner}/{closed}")
+    raise SourceError(f"{path} has changed {LISTINGS_MAX} times while it was listed: try again")
+
+
+def _list_directory(path: Path, store: DiskStore, begin: int) -> tuple[list[OutputEpoch], int]:
     # The mark rises after an epoch is visible: read it first, then all epochs up to it are listed.
     closed = max(begin, highest_marker(store.below("_high_water")))
-    found: list[tuple[int, bool, str]] = []
+    # What is held is deleted after its group has appeared: look at it first. It may vanish while
+    # it is used, so its rows are taken now; there are few.
+    epochs: dict[tuple[int, bool, str], OutputEpoch] = {}
+    for number in Groups(path, REAL).held():
+        if number > begin:
+            files = [
+                _File(f"{home}/{name}" if home else name, None, partial(bytes, data))
+                for home, name, data in held_files(path, number, REAL)
+            ]
+            epochs[number, True, ""] = OutputEpoch(number, files, is_weak=False)
+    reads: _Reads = {}
     for name in store.list(""):
-        if directory := _DIRECTORY.fullmatch(name):
-            found.append((int(directory[1]), "-weak-" not in name, name))
-    closed = max([closed, *(number for number, is_strong, _ in found if is_strong)])
-    epochs = [
-        OutputEpoch(number, _local_files(path / name), is_weak=not is_strong)
-        for number, is_strong, name in sorted(found)
-        if begin < number <= closed
-    ]
-    return Output(epochs, f"{owner}/{closed}")
+        if not (directory := _DIRECTORY.fullmatch(name)):
+            continue
+        number, is_strong = int(directory[1]), "-weak-" not in name
+        if number <= begin:
+            continue
+        if is_strong and (group := read_rows(path / name)) is not None:
+            for epoch, files in _grouped(path / name, group, reads).items():
+                if epoch > begin:
+                    epochs[epoch, True, ""] = OutputEpoch(epoch, files, is_weak=False)
+        else:
+            key = (number, is_strong, "" if is_strong else name)
+            epochs[key] = OutputEpoch(number, _local_files(path / name), is_weak=not is_strong)
+    closed = max([closed, *(number for number, is_strong, _ in epochs if is_strong)])
+    return [epochs[key] for key in sorted(epochs) if key[0] <= closed], closed
+
+
+def _grouped(directory: Path, group: GroupRows, reads: _Reads) -> dict[int, list[_File]]:
+    """The files of every epoch in a group; a file with rows of several epochs is read once."""
+    found: dict[int, list[_File]] = {}
+    for rows in group.rows:
+        place = str(directory / rows.name)
+        read = reads.setdefault(place, cache((directory / rows.name).read_bytes))
+        name = f"{directory.name}/{rows.name}"  # names tell decoded files apart
+        file = _File(name, place, read, rows.first, rows.rows, rows.rows_in_file)
+        found.setdefault(rows.epoch, []).append(file)
+    return found
 
 
 def _local_files(directory: Path) -> list[_File]:

@@ -13,18 +13,12 @@ import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError, SinkUnavailable
 from headrace.sinks.high_water import HighWaterMark
+from headrace.sinks.tables.commits import CHECKPOINT, COMMIT, EPOCH, PLACE, CommitRefused
 from headrace.store.location import checked_url, filesystem_path
 
-CHECKPOINT, EPOCH = "headrace.checkpoint", "headrace.epoch"
-COMMIT, PLACE = "headrace.commit", "headrace.place"
-"""What a commit of the table says of its epoch. The first is also a property of the table."""
 HISTORY = 100
 """How many commits are looked through for that of an epoch."""
 _AWAY = ("Generic ", "error sending request", "timed out", "connection")
-
-
-class CommitRefused(Exception):
-    """Somebody else has committed since the table was read."""
 
 
 class TableAt:

@@ -1,9 +1,9 @@
-"""Rows as Arrow tables that a Delta table can hold.
+"""Rows as Arrow tables that a Delta or an Iceberg table can hold.
 
-Delta has no unsigned integers, no times of day, no durations and no null columns. Types that have a
-wider neighbour become it (uint64 becomes decimal(20, 0)); the others are refused. A value goes into
-a column only if it stays what it is; microseconds since 1970 become timestamps. A name inside a
-struct that the column lacks is refused: Arrow alone would drop it.
+Such tables have no unsigned integers, no durations and no null columns, and not all have times of
+day. Types that have a wider neighbour become it (uint64 becomes decimal(20, 0)); the others are
+refused. A value goes into a column only if it stays what it is; microseconds since 1970 become
+timestamps. A name inside a struct that the column lacks is refused: Arrow alone would drop it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Cells = Any
 
 
 def schema_for(schema: pa.Schema) -> pa.Schema:
-    """A schema in types that Delta has."""
+    """A schema in types that such tables have."""
     fields = [field.with_type(type_for(field.type, field.name)) for field in schema]
     return pa.schema(fields)
 
 
 def type_for(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type that a Delta column has for an Arrow type; SinkError if there is none."""
+    """The type that a column has for an Arrow type; SinkError if there is none."""
     if kind in _WIDER:
         return _WIDER[kind]
     if pa.types.is_dictionary(kind):
@@ -68,7 +68,7 @@ def type_for(kind: pa.DataType, name: str) -> pa.DataType:
     unknown = (pa.types.is_time, pa.types.is_duration, pa.types.is_null, pa.types.is_union)
     if is_wide or any(is_unknown(kind) for is_unknown in unknown):
         raise SinkError(
-            f"column {name!r} is of type {kind}, which Delta tables do not have: convert it, or "
+            f"column {name!r} is of type {kind}, which such tables do not have: convert it, or "
             "name another type in schema="
         )
     return kind
