@@ -31,6 +31,7 @@ from headrace.errors import IncompatibleState, SinkError, StoreError
 from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.files import FileSink
+from headrace.sinks.grouped.groups import Groups, held_files
 from headrace.sinks.stored.decoding import Content, as_table
 from headrace.sinks.stored.manifests import Manifests
 from headrace.store.disk import DiskStore
@@ -265,6 +266,58 @@ class PartitionedDeltaPlace(DeltaPlace):
     partition_by = "day"
 
 
+class IcebergPlace(Place):
+    """An Iceberg table: an epoch is a snapshot; one without rows is a mark in the checkpoint."""
+
+    failpoints = ("before-claim", "after-publish")
+    partition_by = ""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.library = pytest.importorskip("pyiceberg.catalog")
+        self.properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{root}/catalog.db",
+            "warehouse": f"file://{root}/warehouse",
+        }
+
+    def make(self) -> Sink:
+        return sinks.iceberg(
+            "shop.numbers", properties=self.properties, partition_by=self.partition_by or ()
+        )
+
+    def shown(self) -> list[int]:
+        catalog = self.library.load_catalog("default", **self.properties)
+        if not catalog.table_exists("shop.numbers"):
+            return []
+        return catalog.load_table("shop.numbers").scan().to_arrow()["n"].to_pylist()
+
+
+class PartitionedIcebergPlace(IcebergPlace):
+    partition_by = "day"
+
+
+class GroupedPlace(FilePlace):
+    """A directory whose epochs appear in groups; what is held is seen by `read_output` only."""
+
+    keeps_files = False
+
+    def make(self) -> Sink:
+        return sinks.jsonl(self.out, group_mb=0.0001)
+
+    def shown(self) -> list[int]:
+        groups = Groups(self.out, REAL)
+        found, mark = super().shown(), groups.mark()
+        for epoch in groups.held():
+            if epoch > mark:
+                for _, _, data in held_files(self.out, epoch, REAL):
+                    found += [json.loads(line)["n"] for line in data.splitlines()]
+        return found
+
+    def read(self, path: Path) -> list[int]:
+        return [json.loads(line)["n"] for line in path.read_text().splitlines()]
+
+
 class KafkaPlace(Place):
     """A topic: epochs are transactions."""
 
@@ -289,8 +342,11 @@ class ParallelKafkaPlace(KafkaPlace):
 TOPICS = [KafkaPlace, ParallelKafkaPlace]
 STORED = [StoredPlace, StoredDiskPlace, StoredPartitionsPlace]
 FILES = [JsonlPlace, CsvPlace, ParquetPlace, PartitionedParquetPlace]
-TABLES = [PostgresPlace, PostgresUpsertPlace, DeltaPlace, PartitionedDeltaPlace]
-ALL = [*FILES, *STORED, *TABLES, *TOPICS, ForeachPlace, MemoryPlace, ConsolePlace]
+TABLES = [
+    PostgresPlace, PostgresUpsertPlace, DeltaPlace, PartitionedDeltaPlace, IcebergPlace,
+    PartitionedIcebergPlace,
+]  # fmt: skip
+ALL = [*FILES, GroupedPlace, *STORED, *TABLES, *TOPICS, ForeachPlace, MemoryPlace, ConsolePlace]
 EXACTLY_ONCE = [kind for kind in ALL if not kind.repeats_after_a_crash]
 
 

@@ -19,7 +19,7 @@ class CommitRefused(Exception):
 
 
 class TableFormat(Protocol):
-    """A table at a place. It may be missing. `refresh` reads it, and the rest is of what it read."""
+    """A table at a place. It may be missing. `refresh` reads it; the rest is of what it read."""
 
     shown: str
 

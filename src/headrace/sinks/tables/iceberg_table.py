@@ -73,11 +73,16 @@ class TableIn:
         for name in self._partition_by:
             if name not in schema.names:
                 raise SinkError(f"rows have no column {name!r}, which partition_by= names")
-        exists = _library("pyiceberg.exceptions").TableAlreadyExistsError
+        errors = _library("pyiceberg.exceptions")
         properties = {RETRIES: "0"} | ({} if owner is None else {CHECKPOINT: owner})
         with self._explained("be created"):
             catalog = self._open()
-            catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+            namespace = self._name.rpartition(".")[0]
+            try:
+                catalog.create_namespace_if_not_exists(namespace)
+            except Exception:  # another driver was a moment earlier: catalogs say so in many ways
+                if not catalog.namespace_exists(namespace):
+                    raise
             try:
                 made = catalog.create_table_transaction(
                     self._name, schema=schema, properties=properties
@@ -87,7 +92,7 @@ class TableIn:
                         for name in self._partition_by:
                             spec.add_identity(name)
                 made.commit_transaction()
-            except exists:
+            except (errors.TableAlreadyExistsError, errors.CommitFailedException):
                 raise CommitRefused from None
         self.refresh()
 

@@ -1,4 +1,4 @@
-"""`sinks.delta` with the real library: types, columns, foreign commits, zombies, crashes."""
+"""`sinks.delta` and `sinks.iceberg` with the real libraries: types, foreign commits, zombies."""
 
 from __future__ import annotations
 
@@ -21,19 +21,30 @@ from headrace.model.sink import Delivery, Opening, Part, Sink
 from headrace.model.values.rows import Rows
 from headrace.store.disk import DiskStore
 
-deltalake = pytest.importorskip("deltalake")
-
 
 class Crash(BaseException):
     pass
 
 
 class Table:
+    """A table of some format, and the checkpoint that writes to it."""
+
     def __init__(self, root: Path) -> None:
         self.root, self.path = root, root / "table"
 
     def sink(self, **options: Any) -> Sink:
-        return sinks.delta(self.path, **options)
+        raise NotImplementedError
+
+    def read(self) -> pa.Table:
+        raise NotImplementedError
+
+    def version(self) -> int:
+        """How many versions the table has."""
+        raise NotImplementedError
+
+    def append(self, table: pa.Table) -> None:
+        """Somebody else writes."""
+        raise NotImplementedError
 
     def open(self, generation: int = 1, commits: Any = None, **options: Any) -> Sink:
         sink = self.sink(**options)
@@ -41,16 +52,57 @@ class Table:
         sink.open(Opening("checkpoint-1", generation, 0, store, commits or {}, "/checkpoint"))
         return sink
 
-    def read(self) -> pa.Table:
-        return deltalake.DeltaTable(str(self.path)).to_pyarrow_table()
-
     def numbers(self) -> list[int]:
         return sorted(self.read()["n"].to_pylist())
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    yield Table(tmp_path)
+class DeltaTable(Table):
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.library = pytest.importorskip("deltalake")
+
+    def sink(self, **options: Any) -> Sink:
+        return sinks.delta(self.path, **options)
+
+    def read(self) -> pa.Table:
+        return self.library.DeltaTable(str(self.path)).to_pyarrow_table()
+
+    def version(self) -> int:
+        return self.library.DeltaTable(str(self.path)).version()
+
+    def append(self, table: pa.Table) -> None:
+        self.library.write_deltalake(str(self.path), table, mode="append")
+
+
+class IcebergTable(Table):
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.library = pytest.importorskip("pyiceberg.catalog")
+        self.properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{root}/catalog.db",
+            "warehouse": f"file://{root}/warehouse",
+        }
+
+    def sink(self, **options: Any) -> Sink:
+        return sinks.iceberg("shop.numbers", properties=self.properties, **options)
+
+    def loaded(self) -> Any:
+        return self.library.load_catalog("default", **self.properties).load_table("shop.numbers")
+
+    def read(self) -> pa.Table:
+        return self.loaded().scan().to_arrow()
+
+    def version(self) -> int:
+        return len(self.loaded().snapshots())
+
+    def append(self, table: pa.Table) -> None:
+        self.loaded().append(table)
+
+
+@pytest.fixture(params=[DeltaTable, IcebergTable], ids=["delta", "iceberg"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Table]:
+    yield request.param(tmp_path)
     failpoints.disarm()
 
 
@@ -74,7 +126,7 @@ def test_a_table_is_created_from_rows_and_keeps_every_kind_of_value(table) -> No
     assert "gone" not in found.schema.names
 
 
-def test_arrow_types_that_delta_lacks_become_wider_ones_or_are_refused(table) -> None:
+def test_arrow_types_that_tables_lack_become_wider_ones_or_are_refused(table) -> None:
     schema = pa.schema([("u", pa.uint64()), ("h", pa.float16()), ("at", pa.timestamp("ns", "UTC"))])
     sink = table.open(schema=schema)
     sink.deliver(epoch(1, {"u": 2**64 - 1, "h": 0.5, "at": 1_000_000}))
@@ -124,10 +176,10 @@ def test_a_new_column_is_refused_or_added_and_new_names_inside_are_never_dropped
 def test_epochs_without_rows_make_no_version_of_the_table_and_are_remembered(table) -> None:
     sink = table.open()
     sink.deliver(epoch(1, {"n": 1}))
-    version = deltalake.DeltaTable(str(table.path)).version()
+    version = table.version()
     for number in range(2, 6):
         sink.deliver(epoch(number))
-    assert deltalake.DeltaTable(str(table.path)).version() == version
+    assert table.version() == version
     again = table.open()
     assert again.high_water() == 5
     again.deliver(epoch(6, {"n": 6}))
@@ -142,9 +194,7 @@ def test_commits_of_others_neither_stop_nor_repeat_an_epoch(table) -> None:
     def other() -> None:
         if left[0]:
             left[0] -= 1
-            deltalake.write_deltalake(
-                str(table.path), pa.table({"n": pa.array([-left[0] - 1])}), mode="append"
-            )
+            table.append(pa.table({"n": pa.array([-left[0] - 1])}))
 
     failpoints.arm("before-claim", other)
     sink.deliver(epoch(2, {"n": 2}))
@@ -173,6 +223,25 @@ def test_a_driver_that_sleeps_before_its_commit_changes_nothing(table) -> None:
     assert table.numbers() == [1, 2, 3] and successor.high_water() == 3
 
 
+def test_a_zombie_is_refused_by_a_table_that_somebody_else_has_made(table) -> None:
+    """Such a table says nothing of retries: the library would rebase what comes too late."""
+    maker = table.open(shared=True)
+    maker.deliver(epoch(1, {"n": 1}))
+    if isinstance(table, IcebergTable):
+        with table.loaded().transaction() as made:
+            made.remove_properties("commit.retry.num-retries")
+    zombie, left = table.open(shared=True), [1]
+
+    def overtaken() -> None:
+        if left[0]:
+            left[0] -= 1
+            table.open(2, shared=True).deliver(epoch(2, {"n": 2}))
+
+    failpoints.arm("before-claim", overtaken)
+    zombie.deliver(epoch(2, {"n": 2}))
+    assert table.numbers() == [1, 2] and left == [0]
+
+
 def test_a_copy_of_the_checkpoint_that_wrote_before_is_found_though_epochs_were_empty(
     table, tmp_path: Path
 ) -> None:
@@ -197,6 +266,38 @@ def test_credentials_are_neither_shown_nor_sent(tmp_path: Path) -> None:
         sinks.delta(tmp_path, mode="overwrite")
     with pytest.raises(InvalidPipeline, match="a directory, s3://"):
         sinks.delta("hdfs://host/t")
+
+
+def test_credentials_of_a_catalog_are_neither_shown_nor_sent(tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    sink = sinks.iceberg("shop.t", properties={"type": "rest", "token": "top-secret"})
+    assert "top-secret" not in f"{sink!r} {sink.identity()} {vars(sink)}"
+    assert b"top-secret" not in cloudpickle.dumps(sink)
+    with pytest.raises(InvalidPipeline, match="has no namespace"):
+        sinks.iceberg("t")
+
+
+def test_an_iceberg_snapshot_names_its_epoch_and_the_mark_outlives_it(tmp_path: Path) -> None:
+    table = IcebergTable(tmp_path)
+    sink = table.open(partition_by="k")
+    sink.deliver(epoch(1, {"n": 1, "k": "a"}, commit="m1"))
+    sink.deliver(epoch(2, {"n": 2, "k": "b"}, commit="m2"))
+    said = dict(table.loaded().current_snapshot().summary.additional_properties)
+    assert said["headrace.checkpoint"] == "checkpoint-1" and said["headrace.epoch"] == "2"
+    assert said["headrace.commit"] == "m2"
+    first = table.loaded().snapshots()[0].snapshot_id
+    table.loaded().maintenance.expire_snapshots().by_id(first).commit()
+    table.append(pa.table({"n": [-1], "k": ["c"]}))
+    loaded = table.loaded()
+    loaded.maintenance.expire_snapshots().by_ids(
+        [each.snapshot_id for each in loaded.snapshots()[:-1]]
+    ).commit()
+    again = table.open(2)
+    assert again.high_water() == 2
+    again.deliver(epoch(2, {"n": 2, "k": "b"}, commit="m2"))
+    assert table.numbers() == [-1, 1, 2]
+    with pytest.raises(SinkError, match="is partitioned by"):
+        table.open(3, partition_by="n")
 
 
 @pytest.mark.parametrize("failpoint", ["after-commit-write", "before-claim", "after-publish"])
