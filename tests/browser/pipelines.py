@@ -16,6 +16,7 @@ from headrace.pipeline.graph.topology import Topology
 from headrace.sinks import memory as memory_sink
 from headrace.sources import generate
 from headrace.store.disk import DiskStore
+from headrace.store.location import open_store
 
 SLOTS = 64
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -69,11 +70,11 @@ def shop(name: str = "shop", rate: float = 400.0) -> Topology:
     return pipeline.freeze()
 
 
-def running(where: Path, *, epochs: int = 6, slots: int = SLOTS) -> Job:
-    """A job on a checkpoint in a directory, after some epochs; its engine needs no Spark."""
+def running(where: Path | str, *, epochs: int = 6, slots: int = SLOTS) -> Job:
+    """A job on a checkpoint in a directory or at a URL, after some epochs; it needs no Spark."""
     follower = follower_of(
         shop(),
-        DiskStore(where),
+        open_store(where) if isinstance(where, str) else DiskStore(where),
         clock=lambda: time.time_ns() // 1000,
         until=None,
         slots=slots,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.browser.pipelines import HOSTILE, running
+from tests.servers.stores import server_of
 
 from headrace.engine.commands import Remote
 from headrace.engine.job import Job
@@ -157,7 +158,44 @@ def test_a_pipeline_is_paused_resumed_and_rescaled_from_the_page(
     assert [asked.partition(":")[0] for asked in shown.asked] == ["confirm", "confirm"]
 
 
-def checkpoint_says_paused(where: Path) -> bool:
+def test_every_view_works_over_a_checkpoint_on_an_object_store(browser: Any) -> None:
+    """The page reads by requests only: the pipeline may run on another machine."""
+    url = server_of("ministack").new_url()
+    job = running(url, epochs=12)
+    try:
+        with UiServer([url]) as server, Page(browser) as shown:
+            page = shown.page
+            for view in VIEWS:
+                page.goto(f"{server.url}#/p/0/{view}")
+                page.wait_for_selector(f"nav.tabs a[aria-current]:has-text('{title(view)}')")
+                look_for(page, view)
+                page.screenshot(path=PICTURES / f"{view}-store.png")
+            page.goto(f"{server.url}#/p/0/slots")
+            page.get_by_role("button", name="Pause").click()
+            page.wait_for_selector(".pill:has-text('paused')")
+            assert checkpoint_says_paused(url)
+            page.get_by_role("button", name="Resume").click()
+            page.wait_for_selector(".pill:has-text('running')")
+        assert shown.wrong == []
+    finally:
+        job.leave()
+
+
+def test_a_name_that_was_made_to_point_here_is_refused(browser: Any, server: UiServer) -> None:
+    """DNS rebinding: a page of `rebound.example`, whose name then points to this machine."""
+    rule = "--host-resolver-rules=MAP rebound.example 127.0.0.1"
+    other = browser.browser_type.launch(executable_path=CHROMIUM, args=[*ARGUMENTS, rule])
+    try:
+        page = other.new_page()
+        answer = page.goto(f"http://rebound.example:{server.port}/")
+        assert answer.status == 403 and "is not this server's" in page.content()
+        told = page.evaluate("async () => (await fetch('/api/pipelines')).status")
+        assert told == 403
+    finally:
+        other.close()
+
+
+def checkpoint_says_paused(where: Path | str) -> bool:
     return Remote(where).ledger().control.paused
 
 
