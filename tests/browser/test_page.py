@@ -106,6 +106,8 @@ def test_every_view_shows_the_running_pipeline_without_an_error(
             page.screenshot(path=PICTURES / f"{view}-{scheme}-{width}.png")
             overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert overflow <= 0, f"{view} is wider than the window"
+            tab = page.locator("nav.tabs a[aria-current]").bounding_box()
+            assert tab["x"] >= 0 and tab["x"] + tab["width"] <= width, f"the tab {view} is cut off"
         assert page.locator("img[src=x]").count() == 0
     assert shown.wrong == []
     assert shown.asked == []

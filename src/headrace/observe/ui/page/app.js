@@ -48,8 +48,14 @@ function draw(where, found) {
   const same = name === shownRoute, kept = same ? keep() : null;
   main.replaceChildren(...(where.list ? list(found) : pipeline(found, where)));
   if (kept) restore(kept);
-  else window.scrollTo(0, 0);
+  else { window.scrollTo(0, 0); showTab(); }
   shownRoute = name;
+}
+
+// On a phone the tabs are wider than the window: shows the current one whole.
+function showTab() {
+  const tabs = main.querySelector("nav.tabs"), tab = tabs && tabs.querySelector("a[aria-current]");
+  if (tab) tabs.scrollLeft = tab.offsetLeft - tabs.offsetLeft + tab.offsetWidth - tabs.clientWidth;
 }
 
 function keep() {
@@ -129,7 +135,7 @@ function pipeline(found, where) {
   document.title = `${found.overview.pipeline} · Headrace`;
   const dead = found.overview.dead, trouble = found.status && found.status.outage ? "!" : "";
   const badge = { letters: dead ? count(dead) : "", events: trouble };
-  const tabs = el("nav", { class: "tabs" }, Object.entries(VIEWS).map(([view, title]) => el("a", {
+  const tabs = el("nav", { class: "tabs scroll" }, Object.entries(VIEWS).map(([view, title]) => el("a", {
     href: `#/p/${where.number}/${view}`, "aria-current": view === where.view ? "page" : null,
   }, title, badge[view] ? el("span", { class: "badge" }, badge[view]) : null)));
   const body = { graph: graphView, epochs: epochsView, letters: lettersView, events: eventsView,

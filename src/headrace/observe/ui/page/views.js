@@ -104,7 +104,7 @@ function edge([x1, y1], [x2, y2], down, stream, kind) {
   const at = [(from[0] + to[0]) / 2, (from[1] + to[1]) / 2];
   const room = down ? 20 : 11;
   return svg("g", {}, svg("path", { d: path, class: `edge ${kind}`, "marker-end": "url(#tip)" }, titled(stream)),
-    svg("text", { x: at[0], y: at[1] - 5, "font-size": 10.5, "text-anchor": "middle", class: "soft" }, short(stream, room)));
+    svg("text", { x: at[0], y: at[1] - 5, "font-size": 10.5, "text-anchor": "middle", class: "soft label" }, short(stream, room)));
 }
 
 function short(text, most) { return text.length > most ? `${text.slice(0, most - 1)}…` : text; }
@@ -121,7 +121,8 @@ function figuresOf(seen, name) {
   const kind = status && status.graph.find((p) => p.name === name);
   const source = kind && kind.kind === "source";
   const known = seen.overview && seen.overview.computations[name];
-  const watermark = told ? told.watermark : known ? known.watermark : source ? seen.outs[name] || 0 : 0;
+  // From the log, as `newest` is: what the leader has told last may be an epoch older.
+  const watermark = known ? known.watermark : source ? seen.outs[name] || 0 : told ? told.watermark : 0;
   return {
     rate: status && status.phase !== "ended" ? status.rates[name] : undefined,
     records: seen.records_of[name] || 0, watermark, lag: lag(watermark, seen.newest), source,
@@ -134,7 +135,7 @@ function figuresOf(seen, name) {
 function box(seen, part, [x, y], letterStreams) {
   const f = figuresOf(seen, part.name), lines = [];
   if (part.kind === "sink") lines.push(short(part.about, 26), `from ${short(part.inputs[0] || "", 21)}`);
-  else if (part.kind === "source") lines.push(f.rate === undefined ? `${count(f.records)} records` : rate(f.rate), short(part.about, 28));
+  else if (part.kind === "source") lines.push(f.rate === undefined ? `${count(f.records)} records` : rate(f.rate), short(part.about, 26));
   else if (part.keyed) lines.push(`${f.rate === undefined ? `${count(f.records)} records` : rate(f.rate)} · ${f.slots} slots`, `watermark ${f.lag}`);
   else lines.push("no key: runs with its input", `watermark ${f.lag}`);
   const dead = letterStreams.has(part.inputs[0]) && part.kind === "sink";
@@ -321,9 +322,9 @@ export function lettersView(seen) {
   return [el("div", { class: "card" }, el("h2", {}, "Dead letters by computation or source, in all runs"),
     table(["of", ["letters", "num"], "to the stream", "and from there to"], by.map(([owner, n]) =>
       [el("b", {}, owner), count(n), stream(owner) || "-", sinks(stream(owner)) || "nowhere: nothing reads it"]), "None so far.")),
-  el("div", { class: "card" }, el("h2", {}, "Examples of this run"), table([["epoch", "num"], "of", ["error", "text"], "key", ["value", "text"]],
+  el("div", { class: "card" }, el("h2", {}, "Examples of this run"), el("div", { class: "letters" }, table([["epoch", "num"], "of", ["error", "text"], "key", ["value", "text"]],
     letters.map((l) => [l.epoch, l.owner, el("code", {}, l.error), el("code", {}, l.key), el("code", {}, l.value)]),
-    "The leader has told of none."))];
+    "The leader has told of none.")))];
 }
 
 export function eventsView(seen) {
