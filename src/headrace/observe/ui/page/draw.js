@@ -88,8 +88,9 @@ export const inkOn = (part) => (part > 0.86 ? "#fff" : "#10222a");
 export function table(heads, rows, empty) {
   if (!rows.length) return el("p", { class: "empty" }, empty);
   const kind = (head) => (typeof head === "string" ? [head, ""] : head);
-  return el("div", { class: "scroll" }, el("table", {},
+  const long = heads.some((head) => kind(head)[1] === "text") ? "texts" : "";
+  return el("div", { class: `scroll ${long}` }, el("table", {},
     el("thead", {}, el("tr", {}, heads.map((h) => el("th", { class: kind(h)[1] }, kind(h)[0])))),
     el("tbody", {}, rows.map((row) => el("tr", {},
-      row.map((cell, at) => el("td", { class: kind(heads[at])[1] }, cell)))))));
+      row.map((cell, at) => el("td", { class: kind(heads[at])[1], "data-head": kind(heads[at])[0] }, cell)))))));
 }

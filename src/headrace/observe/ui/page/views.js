@@ -322,9 +322,9 @@ export function lettersView(seen) {
   return [el("div", { class: "card" }, el("h2", {}, "Dead letters by computation or source, in all runs"),
     table(["of", ["letters", "num"], "to the stream", "and from there to"], by.map(([owner, n]) =>
       [el("b", {}, owner), count(n), stream(owner) || "-", sinks(stream(owner)) || "nowhere: nothing reads it"]), "None so far.")),
-  el("div", { class: "card" }, el("h2", {}, "Examples of this run"), el("div", { class: "letters" }, table([["epoch", "num"], "of", ["error", "text"], "key", ["value", "text"]],
+  el("div", { class: "card" }, el("h2", {}, "Examples of this run"), table([["epoch", "num"], "of", ["error", "text"], ["key", "text"], ["value", "text"]],
     letters.map((l) => [l.epoch, l.owner, el("code", {}, l.error), el("code", {}, l.key), el("code", {}, l.value)]),
-    "The leader has told of none.")))];
+    "The leader has told of none."))];
 }
 
 export function eventsView(seen) {
