@@ -31,7 +31,7 @@ from headrace.errors import IncompatibleState, SinkError, StoreError
 from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
 from headrace.sinks.files import FileSink
-from headrace.sinks.grouped.groups import Groups, held_files
+from headrace.sinks.grouped.groups import EpochGroups, held_files
 from headrace.sinks.stored.decoding import Content, as_table
 from headrace.sinks.stored.manifests import Manifests
 from headrace.store.disk import DiskStore
@@ -306,7 +306,7 @@ class GroupedPlace(FilePlace):
         return sinks.jsonl(self.out, group_mb=0.0001)
 
     def shown(self) -> list[int]:
-        groups = Groups(self.out, REAL)
+        groups = EpochGroups(self.out, REAL)
         found, mark = super().shown(), groups.mark()
         for epoch in groups.held():
             if epoch > mark:

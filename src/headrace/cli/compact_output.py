@@ -77,13 +77,13 @@ def compact_output(place: str, target_mb: int, keep: str, newest: int) -> None:
 
 
 def _publish_group(path: Path, target_mb: int) -> None:
-    from headrace.sinks.grouped.groups import Groups
+    from headrace.sinks.grouped.groups import EpochGroups
     from headrace.sinks.high_water import highest_marker
     from headrace.sinks.stored.sink import owner_of
     from headrace.store.disk import DiskStore
     from headrace.system import REAL
 
-    store, groups = DiskStore(path), Groups(path, REAL)
+    store, groups = DiskStore(path), EpochGroups(path, REAL)
     if owner_of(store) is None:
         raise InvalidPipeline(f"there is no output of a file sink at {path}")
     if not groups.exist():

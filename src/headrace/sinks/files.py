@@ -42,7 +42,7 @@ from headrace.failpoints import reach
 from headrace.model.sink import Delivery, Opening, Part, Sink
 from headrace.model.values.rows import Rows
 from headrace.sinks.epoch_directory import build
-from headrace.sinks.grouped.groups import HELD, Grouping, Groups
+from headrace.sinks.grouped.groups import HELD, EpochGroups, Grouping
 from headrace.sinks.high_water import (
     HighWater,
     HighWaterMark,
@@ -100,7 +100,7 @@ class FileSink(Sink):
         self._store = DiskStore(self.path, system)
         self._claims = self._store.below(_CLAIMS)
         self._marks = self._store.below(_MARKS)
-        self._groups = Groups(self.path, system)
+        self._groups = EpochGroups(self.path, system)
 
     def encode(self, rows: Rows) -> bytes:
         return self.format.encode(rows)

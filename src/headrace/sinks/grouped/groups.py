@@ -73,7 +73,7 @@ class GroupRows(msgspec.Struct, frozen=True):
     rows: list[RowsOf]
 
 
-class Groups:
+class EpochGroups:
     """The groups of one output directory."""
 
     def __init__(self, path: Path, system: System) -> None:

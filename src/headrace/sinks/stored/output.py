@@ -23,7 +23,7 @@ import pyarrow as pa
 import xxhash
 
 from headrace.errors import SourceError
-from headrace.sinks.grouped.groups import GroupRows, Groups, held_files, read_rows
+from headrace.sinks.grouped.groups import EpochGroups, GroupRows, held_files, read_rows
 from headrace.sinks.high_water import highest_marker
 from headrace.sinks.stored.decoding import Content, as_table, part_of
 from headrace.sinks.stored.manifest import EpochManifest, Manifest, OutputFile
@@ -180,7 +180,7 @@ def _list_directory(path: Path, store: DiskStore, begin: int) -> tuple[list[Outp
     # What is held is deleted after its group has appeared: look at it first. It may vanish while
     # it is used, so its rows are taken now; there are few.
     epochs: dict[tuple[int, bool, str], OutputEpoch] = {}
-    for number in Groups(path, REAL).held():
+    for number in EpochGroups(path, REAL).held():
         if number > begin:
             files = [
                 _File(f"{home}/{name}" if home else name, None, partial(bytes, data))
