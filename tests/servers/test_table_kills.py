@@ -78,7 +78,34 @@ def delta_table(where: Path) -> Table:
     return {"TABLE_TARGET": path}, rows, count
 
 
-@pytest.mark.parametrize("make", [postgres_table, delta_table], ids=["postgres", "delta"])
+def iceberg_table(where: Path) -> Table:
+    library = pytest.importorskip("pyiceberg.catalog")
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{where}/catalog.db",
+        "warehouse": f"file://{where}/warehouse",
+    }
+    catalog = library.load_catalog("default", **properties)
+
+    def rows() -> Rows:
+        if not catalog.table_exists("kills.numbers"):
+            return []
+        table = catalog.load_table("kills.numbers").scan().to_arrow()
+        return list(zip(*(table[name].to_pylist() for name in ("n", "k", "count")), strict=True))
+
+    def count() -> int:
+        if not catalog.table_exists("kills.numbers"):
+            return 0
+        snapshot = catalog.load_table("kills.numbers").current_snapshot()
+        return int(snapshot.summary["total-records"]) if snapshot else 0
+
+    surroundings = {"TABLE_TARGET": "kills.numbers", "TABLE_CATALOG": json.dumps(properties)}
+    return surroundings, rows, count
+
+
+@pytest.mark.parametrize(
+    "make", [postgres_table, delta_table, iceberg_table], ids=["postgres", "delta", "iceberg"]
+)
 def test_killed_again_and_again_a_driver_writes_every_row_once(make: Any, tmp_path: Path) -> None:
     dice = random.Random(SEED)
     total = (KILLS * 8 + 6) * EPOCH_RECORDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 from headrace import Computation, Pipeline, sinks, sources, state
@@ -22,6 +23,9 @@ def pipeline() -> Pipeline:
     target = os.environ["TABLE_TARGET"]
     if target.startswith("postgresql:"):
         sink: sinks.Sink = sinks.postgres(target, os.environ["TABLE_NAME"])
+    elif "TABLE_CATALOG" in os.environ:
+        properties = json.loads(os.environ["TABLE_CATALOG"])
+        sink = sinks.iceberg(target, properties=properties)
     else:
         sink = sinks.delta(target)
     p = Pipeline("numbers")
