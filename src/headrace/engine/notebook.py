@@ -33,6 +33,10 @@ class NotebookView(Listener):
         self._handle: Any = None
         self._notices: list[str] = []
         self._last: EpochProgress | None = None
+        # At once, and so below the cell that starts the run: a run in the background would show
+        # its first epoch below whichever cell runs by then.
+        self._show(["starting ..."])
+        self._next = self._began
 
     def on_epoch(self, progress: EpochProgress) -> None:
         """Shows an epoch, at most twice a second; the end shows the last one."""

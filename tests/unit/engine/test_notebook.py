@@ -34,10 +34,11 @@ def epoch(number: int, pipeline: str = "shop") -> EpochProgress:
 def test_a_run_is_one_output_that_is_updated_at_most_twice_a_second() -> None:
     output, now = Output(), [0.0]
     view = NotebookView(output.display, clock=lambda: now[0])
+    assert output.shown == ["starting ..."], "below the cell that starts the run"
     for number in range(1, 11):
         now[0] += 0.1
         view.on_epoch(epoch(number))
-    assert len(output.shown) == 2
+    assert len(output.shown) == 3
     view.on_notice(Notice("shop", "away", "paused: the sink is away"))
     assert "epoch 10" in output.shown[-1] and "the sink is away" in output.shown[-1]
     view.on_end(RunSummary("shop", 10, 100, 0, 0, "end"))
@@ -47,7 +48,7 @@ def test_a_run_is_one_output_that_is_updated_at_most_twice_a_second() -> None:
 def test_names_are_escaped_in_html() -> None:
     output = Output()
     NotebookView(output.display).on_epoch(epoch(1, "<script>"))
-    assert "<script>" not in output.htmls[0] and "&lt;script&gt;" in output.htmls[0]
+    assert "<script>" not in output.htmls[-1] and "&lt;script&gt;" in output.htmls[-1]
 
 
 def test_only_a_notebook_gets_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
