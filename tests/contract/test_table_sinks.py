@@ -42,6 +42,9 @@ class Table:
         """How many versions the table has."""
         raise NotImplementedError
 
+    def exists(self) -> bool:
+        raise NotImplementedError
+
     def append(self, table: pa.Table) -> None:
         """Somebody else writes."""
         raise NotImplementedError
@@ -70,6 +73,9 @@ class DeltaTable(Table):
     def version(self) -> int:
         return self.library.DeltaTable(str(self.path)).version()
 
+    def exists(self) -> bool:
+        return self.library.DeltaTable.is_deltatable(str(self.path))
+
     def append(self, table: pa.Table) -> None:
         self.library.write_deltalake(str(self.path), table, mode="append")
 
@@ -95,6 +101,10 @@ class IcebergTable(Table):
 
     def version(self) -> int:
         return len(self.loaded().snapshots())
+
+    def exists(self) -> bool:
+        catalog = self.library.load_catalog("default", **self.properties)
+        return catalog.table_exists("shop.numbers")
 
     def append(self, table: pa.Table) -> None:
         self.loaded().append(table)
@@ -221,6 +231,23 @@ def test_a_driver_that_sleeps_before_its_commit_changes_nothing(table) -> None:
     resume.set()
     slow.join(60)
     assert table.numbers() == [1, 2, 3] and successor.high_water() == 3
+
+
+def test_a_driver_that_creates_the_table_does_not_repeat_an_epoch_of_who_sees_it_first(
+    table,
+) -> None:
+    slow, other = table.open(), table.open()
+    read, left = slow._table.refresh, [1]
+
+    def refresh() -> bool:
+        if slow._table.is_there() is False and table.exists() and left[0]:
+            left[0] -= 1
+            other.deliver(epoch(1, {"n": 1}))
+        return read()
+
+    slow._table.refresh = refresh
+    slow.deliver(epoch(1, {"n": 1}))
+    assert left == [0] and table.numbers() == [1]
 
 
 def test_a_zombie_is_refused_by_a_table_that_somebody_else_has_made(table) -> None:

@@ -173,6 +173,10 @@ class CommittedTable(Sink):
                 self._verify(delivery.epoch, delivery.commit)
                 return
             self._verify_known(self._table.epoch(self._app()))
+            if not self._table.is_there():
+                # Whoever sees the new table may commit this epoch at once: begin again at 1.
+                self._create(parts)
+                continue
             reach("before-claim")
             # 2. Exactly the next version, or nothing.
             try:
@@ -201,16 +205,22 @@ class CommittedTable(Sink):
         self._commits[delivery.epoch] = delivery.commit
         reach("after-high-water")
 
+    def _create(self, parts: list[dict[str, Cells]]) -> None:
+        """Creates the table, and reads it; another driver may just have done so."""
+        schema = self.schema if self.schema is not None else inferred(parts, self.times)
+        if not len(schema):
+            raise SinkError(
+                f"{self._table.shown} is missing, and every column of its first epoch is None: "
+                "give the sink a schema="
+            )
+        try:
+            self._table.create(schema, None if self.shared else self._me.checkpoint)
+        except CommitRefused:
+            self._table.refresh()
+
     def _append(self, parts: list[dict[str, Cells]], delivery: Delivery) -> None:
         if not self._table.is_there():
-            schema = self.schema if self.schema is not None else inferred(parts, self.times)
-            if not len(schema):
-                raise SinkError(
-                    f"{self._table.shown} is missing, and every column of its first epoch is None: "
-                    "give the sink a schema="
-                )
-            owner = None if self.shared else self._me.checkpoint
-            self._table.create(schema, owner)
+            self._create(parts)
         schema = self._table.schema()
         known = set(schema.names)
         rows = [{n: c for n, c in part.items() if n in known or not _is_empty(c)} for part in parts]
