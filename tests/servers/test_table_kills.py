@@ -1,6 +1,7 @@
-"""A driver of `headrace run` that is killed again and again writes every row to its table once.
+"""A driver that is killed again and again writes every row to its table once.
 
-HEADRACE_TABLE_KILLS says how many kills, for each kind of table; `make chaos` has 20.
+HEADRACE_TABLE_KILLS says how many kills of `headrace run` on Spark, for each kind of table; `make
+chaos` has 20. Without Spark a life takes seconds: HEADRACE_TABLE_QUICK_KILLS, by default 3.
 """
 
 from __future__ import annotations
@@ -21,19 +22,12 @@ from tests.servers.postgres import postgres
 from tests.spark.support import environment
 
 KILLS = int(os.environ.get("HEADRACE_TABLE_KILLS", "0"))
+QUICK_KILLS = int(os.environ.get("HEADRACE_TABLE_QUICK_KILLS", "3"))
 SEED = int(os.environ.get("HEADRACE_TABLE_SEED", "20261117"))
 EPOCH_RECORDS, KEYS = 10, 7
 LIFE_S = 400.0
 POLL_S = 0.1
 """A look at a table costs time of the same two processors on which the driver runs."""
-
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(KILLS * 600 + 600),
-    pytest.mark.skipif(
-        not KILLS, reason="takes minutes of drivers starting and dying: HEADRACE_TABLE_KILLS=20"
-    ),
-]
 
 Rows = list[tuple[int, int, int]]
 
@@ -103,22 +97,48 @@ def iceberg_table(where: Path) -> Table:
     return surroundings, rows, count
 
 
-@pytest.mark.parametrize(
+TABLES = pytest.mark.parametrize(
     "make", [postgres_table, delta_table, iceberg_table], ids=["postgres", "delta", "iceberg"]
 )
+
+
+@TABLES
+@pytest.mark.spark
+@pytest.mark.timeout(KILLS * 600 + 600)
+@pytest.mark.skipif(
+    not KILLS, reason="takes minutes of drivers starting and dying: HEADRACE_TABLE_KILLS=20"
+)
 def test_killed_again_and_again_a_driver_writes_every_row_once(make: Any, tmp_path: Path) -> None:
-    dice = random.Random(SEED)
-    total = (KILLS * 8 + 6) * EPOCH_RECORDS
-    lines = tmp_path / "in.jsonl"
-    lines.write_text("".join(json.dumps({"n": n, "k": n % KEYS}) + "\n" for n in range(total)))
-    surroundings, rows, count = make(tmp_path)
-    surroundings["TABLE_INPUT"] = str(lines)
     command = [
         sys.executable, "-m", "headrace.cli.main", "run", "tests.servers.programs.tables:pipeline",
         "--checkpoint", str(tmp_path / "state"), "--master", "local[1]", "--slots", "1",
         "--until", "end", "--epoch-records", str(EPOCH_RECORDS),
     ]  # fmt: skip
+    kill_again_and_again(make, tmp_path, command, KILLS)
 
+
+@TABLES
+@pytest.mark.timeout(QUICK_KILLS * 60 + 300)
+def test_killed_without_spark_a_driver_writes_every_row_once(make: Any, tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "tests.servers.programs.table_life"]
+    command = [*program, str(tmp_path / "state"), str(EPOCH_RECORDS)]
+    kill_again_and_again(make, tmp_path, command, QUICK_KILLS)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a driver with all its children, unless it has ended."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def kill_again_and_again(make: Any, tmp_path: Path, command: list[str], kills: int) -> None:
+    dice = random.Random(SEED)
+    total = (kills * 8 + 6) * EPOCH_RECORDS
+    lines = tmp_path / "in.jsonl"
+    lines.write_text("".join(json.dumps({"n": n, "k": n % KEYS}) + "\n" for n in range(total)))
+    surroundings, rows, count = make(tmp_path)
+    surroundings["TABLE_INPUT"] = str(lines)
     said = tmp_path / "said.txt"
 
     def start() -> subprocess.Popen[bytes]:
@@ -132,7 +152,7 @@ def test_killed_again_and_again_a_driver_writes_every_row_once(make: Any, tmp_pa
                 start_new_session=True,
             )
 
-    for kill in range(KILLS):
+    for kill in range(kills):
         wanted = count() + dice.choice([1, 1, 2, 3]) * EPOCH_RECORDS
         process = start()
         began = time.monotonic()
@@ -143,8 +163,7 @@ def test_killed_again_and_again_a_driver_writes_every_row_once(make: Any, tmp_pa
             time.sleep(dice.uniform(0, 0.3))
             assert process.poll() is None, "it ended before it could be killed: give it more input"
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            end(process)
         found = rows()
         assert len(found) >= wanted, f"kill {kill} (seed {SEED}): no progress in {LIFE_S} s"
         assert len(found) == len(set(found)), f"kill {kill} (seed {SEED}): rows are repeated"
@@ -154,9 +173,7 @@ def test_killed_again_and_again_a_driver_writes_every_row_once(make: Any, tmp_pa
     try:
         process.wait(timeout=3 * LIFE_S)
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        end(process)
     assert process.returncode == 0, said.read_text()[-2000:]
     expected = [(n, n % KEYS, n // KEYS + 1) for n in range(total)]
     assert sorted(rows()) == expected, f"seed {SEED}"
