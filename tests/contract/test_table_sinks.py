@@ -353,21 +353,3 @@ def test_a_run_that_dies_at_each_step_of_a_delivery_writes_every_row_once(
         failpoints.disarm()
     run_local(pipeline(), tmp_path / "state", slots=1, epoch_records=4)
     assert table.numbers() == list(range(20))
-
-
-def test_a_driver_that_sleeps_after_it_has_created_the_table_does_not_repeat_an_epoch(
-    table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow, fast = table.open(), table.open()
-    create = deltalake.DeltaTable.create
-
-    def create_and_sleep(*given: Any, **options: Any) -> Any:
-        made = create(*given, **options)
-        fast.deliver(epoch(1, {"n": 1}))
-        return made
-
-    monkeypatch.setattr(deltalake.DeltaTable, "create", create_and_sleep)
-    slow.deliver(epoch(1, {"n": 1}))
-    assert table.numbers() == [1]
-    slow.deliver(epoch(2, {"n": 2}))
-    assert table.numbers() == [1, 2]

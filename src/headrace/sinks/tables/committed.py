@@ -6,7 +6,8 @@ appear together.
 1. Read the table. Its epoch for this application is at or above the one to deliver: stop.
 2. Commit exactly the next version of what was read. The library may not rebase: it would look for
    conflicts of data, and could accept an epoch a second time.
-3. CommitRefused, because somebody else has committed: begin again at 1.
+3. CommitRefused, because somebody else has committed: begin again at 1. So does a driver that has
+   created the table: what it reads then may be the epoch of another.
 
 So of two drivers with one epoch one commits, and one that sleeps between 1 and 2 changes nothing.
 An epoch without rows makes no version of the table; its mark lies in the checkpoint.
