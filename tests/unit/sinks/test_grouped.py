@@ -127,6 +127,7 @@ def test_epochs_appear_together_in_few_files_and_readers_see_them_at_once(
     assert listed(out) == expected(1, 12) == numbers(out) and numbers(out, cursor) == []
     assert [p.name for p in out.iterdir() if p.name[0] != "_"] == ["epoch=000000000012"]
     assert len(read_output(out).files()) == (2 if kind == "partitioned" else 1)
+    assert {path.name[:5] for path in out.glob("epoch=*/**/*") if path.is_file()} == {"part-"}
     assert numbers(out, "c1/7") == expected(8, 12), "a cursor may lie inside of a group"
     sink = opened(out, kind)
     for epoch in range(13, 19):

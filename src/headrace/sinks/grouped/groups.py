@@ -2,7 +2,7 @@
 
     out/_held/epoch=000000000012/            an epoch that is delivered, and not yet listed
     out/epoch=000000000064/                  a group: all epochs that were held, up to this one
-    out/epoch=000000000064/_rows             which rows of its files belong to which epoch
+    out/_rows/000000000064                   which rows of its files belong to which epoch
     out/_staging/group-000000000064.<nonce>/ a driver builds a group here
     out/_groups/<first>                      the claim: which of those directories is the group
     out/_grouped/<last>                      the mark: epochs up to here are in groups
@@ -13,10 +13,11 @@ or watches it for new files, gets each row once, later. `read_output` also reads
 The order is that of an epoch (`sinks/files`):
 1. Build the group, durably. It is made of all epochs that are held, so of a complete run: an epoch
    is held before the high-water mark passes it.
-2. Claim it, under the first epoch that no group has. The claim says what the group is: another
-   driver with other epochs finishes this one.
+2. Claim it, under the first epoch that no group has. The claim says what the group is, with its
+   rows: another driver with other epochs finishes this one.
 3. Read the mark again. It has reached that first epoch: this claim came too late.
-4. One rename makes the group visible.
+4. Put `_rows`, for readers that find the group. Then one rename makes it visible. No other file
+   may lie beside its parts: some people list with a pattern, `out/epoch=*/**`.
 5. Raise the mark. Only after that is anything deleted: held epochs, claims, staged groups.
 
 A driver that sleeps at any step therefore finds the mark raised at 3, or nothing to rename at 4.
@@ -63,14 +64,8 @@ class GroupClaim(msgspec.Struct, frozen=True):
 
     last: int
     staging: str
-
-
-class GroupRows(msgspec.Struct, frozen=True):
-    """What `_rows` of a group holds."""
-
-    first: int
-    last: int
     rows: list[RowsOf]
+    """What `_rows` of the group holds."""
 
 
 class EpochGroups:
@@ -80,10 +75,11 @@ class EpochGroups:
         self._path, self._system = path, system
         self._store = DiskStore(path, system)
         self._claims, self._marks = self._store.below(CLAIMS), self._store.below(MARKS)
+        self._rows = self._store.below(ROWS)
 
     def make_directories(self) -> None:
         """Creates what groups need."""
-        for name in (STAGING, HELD, CLAIMS, MARKS):
+        for name in (STAGING, HELD, CLAIMS, ROWS, MARKS):
             self._store.make_directory(name)
 
     def exist(self) -> bool:
@@ -115,13 +111,12 @@ class EpochGroups:
                 return 0
             count = len(epochs)
             try:
-                staging = self._build(first, epochs, target_bytes)
+                mine = self._build(epochs, target_bytes)
             except FileNotFoundError:
                 if self.mark() >= first:
                     return 0  # another driver has published them
                 raise
             reach("before-claim")
-            mine = GroupClaim(epochs[-1], staging)
             if not self._claims.put_if_absent(epoch_name(first), msgspec.json.encode(mine)):
                 self._claims.sync("")
             claim = self._find(first)
@@ -129,9 +124,11 @@ class EpochGroups:
         if claim is None or self.mark() >= first:
             self.sweep()
             return 0
+        if not self._rows.put_if_absent(epoch_name(claim.last), msgspec.json.encode(claim.rows)):
+            self._rows.sync("")
         self._rename(claim)
         reach("after-publish")
-        if not self._marks.put_if_absent(epoch_name(claim.last), msgspec.json.encode(claim)):
+        if not self._marks.put_if_absent(epoch_name(claim.last), b""):
             self._marks.sync("")
         reach("after-high-water")
         self.sweep()
@@ -148,11 +145,18 @@ class EpochGroups:
             if found and int(found[1]) <= mark:
                 files.remove_tree(self._path / STAGING / name)
         remove_old(self._claims, up_to=mark)
+        for name in self._rows.list(""):  # of groups that the consumer has moved away
+            if (
+                name.isdigit()
+                and int(name) <= mark
+                and not files.exists(self._path / f"epoch={name}")
+            ):
+                self._rows.delete(name)
         marks = sorted(name for name in self._marks.list("") if name.isdigit())
         if len(marks) > (kept := self._system.limits.high_water_markers_kept):
             remove_old(self._marks, up_to=int(marks[-kept]) - 1)
 
-    def _build(self, first: int, epochs: list[int], target_bytes: int) -> str:
+    def _build(self, epochs: list[int], target_bytes: int) -> GroupClaim:
         staging = f"group-{epoch_name(epochs[-1])}.{self._system.token_hex(6)}"
         pieces = [piece for epoch in epochs for piece in self._pieces(epoch)]
         rows: list[RowsOf] = []
@@ -161,10 +165,9 @@ class EpochGroups:
             for file in merged(pieces, target_bytes):
                 rows.extend(file.of)
                 yield file.directory, file.name, file.data
-            yield "", ROWS, msgspec.json.encode(GroupRows(first, epochs[-1], rows))
 
         build_files(self._path / STAGING / staging, files(), self._system)
-        return staging
+        return GroupClaim(epochs[-1], staging, rows)
 
     def _pieces(self, epoch: int) -> Iterator[Piece]:
         for directory, name, data in held_files(self._path, epoch, self._system):
@@ -219,9 +222,10 @@ def held_files(path: Path, epoch: int, system: System) -> list[tuple[str, str, b
     return found
 
 
-def read_rows(directory: Path) -> GroupRows | None:
-    """What a directory of a group says of its epochs; None if it is that of a single epoch."""
+def read_rows(path: Path, last: int) -> list[RowsOf] | None:
+    """The rows of the group that ends with an epoch; None if that epoch is one of its own."""
     try:
-        return msgspec.json.decode((directory / ROWS).read_bytes(), type=GroupRows)
-    except (FileNotFoundError, NotADirectoryError):
+        data = (path / ROWS / epoch_name(last)).read_bytes()
+    except FileNotFoundError:
         return None
+    return msgspec.json.decode(data, type=list[RowsOf])

@@ -23,7 +23,8 @@ import pyarrow as pa
 import xxhash
 
 from headrace.errors import SourceError
-from headrace.sinks.grouped.groups import EpochGroups, GroupRows, held_files, read_rows
+from headrace.sinks.grouped.groups import EpochGroups, held_files, read_rows
+from headrace.sinks.grouped.merging import RowsOf
 from headrace.sinks.high_water import highest_marker
 from headrace.sinks.stored.decoding import Content, as_table, part_of
 from headrace.sinks.stored.manifest import EpochManifest, Manifest, OutputFile
@@ -194,7 +195,7 @@ def _list_directory(path: Path, store: DiskStore, begin: int) -> tuple[list[Outp
         number, is_strong = int(directory[1]), "-weak-" not in name
         if number <= begin:
             continue
-        if is_strong and (group := read_rows(path / name)) is not None:
+        if is_strong and (group := read_rows(path, number)) is not None:
             for epoch, files in _grouped(path / name, group, reads).items():
                 if epoch > begin:
                     epochs[epoch, True, ""] = OutputEpoch(epoch, files, is_weak=False)
@@ -205,10 +206,10 @@ def _list_directory(path: Path, store: DiskStore, begin: int) -> tuple[list[Outp
     return [epochs[key] for key in sorted(epochs) if key[0] <= closed], closed
 
 
-def _grouped(directory: Path, group: GroupRows, reads: _Reads) -> dict[int, list[_File]]:
+def _grouped(directory: Path, group: Sequence[RowsOf], reads: _Reads) -> dict[int, list[_File]]:
     """The files of every epoch in a group; a file with rows of several epochs is read once."""
     found: dict[int, list[_File]] = {}
-    for rows in group.rows:
+    for rows in group:
         place = str(directory / rows.name)
         read = reads.setdefault(place, cache((directory / rows.name).read_bytes))
         name = f"{directory.name}/{rows.name}"  # names tell decoded files apart
