@@ -3,46 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
-import msgspec
-
-from headrace.engine.commands import Remote
-from headrace.engine.deploy.candidate import CONFIRM_AFTER, PROBATION_S, deploy_options, prepare
-from headrace.engine.deploy.room import require_room
-from headrace.engine.driver.follower import Follower
-from headrace.engine.driver.keeping import require_interval
-from headrace.engine.driver.local import LocalSubstrate
-from headrace.engine.driver.setup import Setup
-from headrace.engine.job import Job
-from headrace.engine.leading.loop import RunControl, run_loop
-from headrace.engine.leading.signals import graceful_stop
-from headrace.engine.notebook import with_notebook_view
-from headrace.engine.primitives.imports.importing import ImportedState, import_state
-from headrace.engine.spark.session import local_session
-from headrace.engine.spark.substrate import SparkSubstrate, runs_user_code_while_reading
-from headrace.engine.spark.tracebacks import brief
-from headrace.engine.spark.warm_up import warm, warm_beside
 from headrace.errors import HeadraceError
-from headrace.failpoints import arm_from_environment
-from headrace.model.values.time import Duration, Instant
 from headrace.pipeline.fluent.builder import PipelineBuilder
-from headrace.pipeline.graph.topology import Topology
-from headrace.plan.control import DEPLOY
-from headrace.plan.deploy.code import arguments_of
-from headrace.plan.fingerprint import fingerprint
-from headrace.plan.options import Options, RunOptions, check_options
-from headrace.plan.progress import RunSummary
+from headrace.plan.deploy.settings import CONFIRM_AFTER, PROBATION_S
 from headrace.plan.state.applied import SEGMENTS
-from headrace.plan.state.choice import check_state
-from headrace.state.backends.opening import opener_of
-from headrace.state.cache import WorkerCache
-from headrace.store.asking import require_exact_puts
-from headrace.store.location import checkpoint_store
-from headrace.store.store import Store
-from headrace.worker.runtime import Runtime
+
+if TYPE_CHECKING:
+    from headrace.engine.job import Job
+    from headrace.engine.primitives.imports.importing import ImportedState
+    from headrace.model.values.time import Duration, Instant
+    from headrace.plan.options import RunOptions
+    from headrace.plan.progress import RunSummary
+    from headrace.store.store import Store
 
 
 class Pipeline(PipelineBuilder):
@@ -120,13 +95,13 @@ class Pipeline(PipelineBuilder):
           with the first record at or after the old position; otherwise it counts as read in its
           present form.
         """
+        # Imported when it runs: a Python worker that loads a user's module needs only the builder.
+        from headrace.engine.starting import run_here
+
         try:
-            follower = self._follower(checkpoint, spark, check_options(with_notebook_view(options)))
-            control = RunControl()
-            with graceful_stop(control.stopping.set):
-                return run_loop(follower, control, self._warm_up(follower))
+            return run_here(self.freeze, checkpoint, spark, options)
         except HeadraceError as error:
-            shown = brief(error)
+            shown = _brief(error)
         raise shown
 
     def start(
@@ -137,12 +112,13 @@ class Pipeline(PipelineBuilder):
         **options: Unpack[RunOptions],
     ) -> Job:
         """Runs in the background, for ever unless `until` says otherwise; see `run`."""
+        from headrace.engine.starting import start_beside
+
         options.setdefault("until", None)
         try:
-            follower = self._follower(checkpoint, spark, check_options(with_notebook_view(options)))
-            return Job(follower, self._warm_up(follower))
+            return start_beside(self.freeze, checkpoint, spark, options)
         except HeadraceError as error:
-            shown = brief(error)
+            shown = _brief(error)
         raise shown
 
     def deploy(
@@ -174,27 +150,17 @@ class Pipeline(PipelineBuilder):
         - `calls="stay"`: calls to the outside that were made stay made after a rollback.
         - `moved`: streams whose source is the same data at another place.
         """
+        from headrace.engine.deploy.candidate import deploy_options
+        from headrace.engine.starting import deploy_to
+
         options.setdefault("until", None)
         try:
             chosen = deploy_options(
                 confirm_after, probation, check, mode, rekeyed or {}, calls, moved
             )
-            run = check_options(options)
-            topology, store = self.freeze(), checkpoint_store(checkpoint)
-            require_exact_puts(store)
-            remote = Remote(store)
-            remote.require_running(DEPLOY)
-            wish = prepare(_beside(topology, store, run), chosen)
-            started = spark() if callable(spark) else spark or local_session()
-            require_room(started)
-            follower = self._follower(store, started, run)
-            follower.follow()
-            if isinstance(follower.substrate, SparkSubstrate):
-                warm_beside(follower, follower.substrate, run.slots)
-            remote.ask(DEPLOY, arguments_of(wish), expires_s=chosen.expires_s, done=False)
-            return Job(follower, self._warm_up(follower), wish.candidate)
+            return deploy_to(self.freeze, checkpoint, spark, chosen, options)
         except HeadraceError as error:
-            shown = brief(error)
+            shown = _brief(error)
         raise shown
 
     def import_state(
@@ -218,58 +184,18 @@ class Pipeline(PipelineBuilder):
         - `slots`: how many slots the computation begins with; 8 if the pipeline does not say it.
         - `state`: where the checkpoint keeps its state, as for `run`.
         """
+        from headrace.engine.primitives.imports.importing import import_state
+        from headrace.plan.state.choice import check_state
+        from headrace.store.location import checkpoint_store
+
         store, choice = checkpoint_store(checkpoint), check_state(state)
         return import_state(
             self.freeze(), store, computation, data, key=key, written_at=written_at,
             slots=slots, state=choice,
         )  # fmt: skip
 
-    def _warm_up(self, follower: Follower) -> Callable[[], None]:
-        """Keeps Spark warm for a standby."""
-        substrate, options = follower.substrate, follower.setup.options
-        if not isinstance(substrate, SparkSubstrate):
-            return lambda: None
-        return lambda: warm(follower, substrate, options.slots)
 
-    def _follower(
-        self, checkpoint: str | os.PathLike[str] | Store, spark: Any, options: Options
-    ) -> Follower:
-        topology = self.freeze()
-        arm_from_environment()
-        store = checkpoint_store(checkpoint)
-        require_interval(topology, store, options.checkpoint_every)
-        require_exact_puts(store)
-        substrate = SparkSubstrate(
-            spark or local_session(),
-            topology,
-            store,
-            replicas=options.replicas,
-            epoch_timeout_s=options.epoch_timeout_s,
-            local_cache_bytes=options.local_cache_bytes,
-            state=options.state,
-        )
-        if not _may_read_itself(topology):
-            options = msgspec.structs.replace(options, short_records_max=0)
-        opens = opener_of(options.state, store)
-        mark = fingerprint(topology.graph)
-        return Follower(Setup(topology, mark, store, substrate, options, opens=opens))
+def _brief(error: HeadraceError) -> BaseException:
+    from headrace.engine.spark.tracebacks import brief
 
-
-def _beside(topology: Topology, store: Store, options: Options) -> Follower:
-    """A follower that checks and never leads: it has no Spark."""
-    opens = opener_of(options.state, store)
-    substrate = LocalSubstrate(Runtime(topology, store, WorkerCache(), opens))
-    mark = fingerprint(topology.graph)
-    return Follower(Setup(topology, mark, store, substrate, options, opens=opens))
-
-
-def _may_read_itself(topology: Topology) -> bool:
-    """Whether the driver may read and route small epochs, as Spark's workers would.
-
-    The order of a set depends on the hash seed, which only Spark's workers fix: a driver with a
-    random seed does not run computations. It also runs none with a timeout, because only a worker
-    that hangs can be ended.
-    """
-    if not runs_user_code_while_reading(topology):
-        return True
-    return not sys.flags.hash_randomization and not any(n.timeout_us for n in topology.fused)
+    return brief(error)

@@ -30,12 +30,11 @@ from headrace.plan.deploy.comparison import (
     compare,
 )
 from headrace.plan.deploy.handover import facts_of
+from headrace.plan.deploy.settings import CONFIRM_AFTER, PROBATION_S
 from headrace.plan.state.choice import refuse_other_state
 from headrace.store.location import no_checkpoint
 
-CONFIRM_AFTER = 3
 CONFIRM_AFTER_MAX = 10_000
-PROBATION_S = 60.0
 PROBATION_S_MIN = 1.0
 EXPIRES_S = 600.0
 TRIED_EPOCHS = 3
