@@ -93,6 +93,9 @@ class PlannedSource(Source):
     def read(self, split: str, range: Range) -> Reading:
         return self._inner.read(split, range)
 
+    def read_columns(self, split: str, range: Range, needed: frozenset[str]) -> Reading:
+        return self._inner.read_columns(split, range, needed)
+
 
 class EpochFiles(PlannedSource):
     """A Parquet source in name order that plans exactly one file per epoch."""

@@ -141,6 +141,8 @@ class Reading(msgspec.Struct):
     """A digest of the block in which the range ends; see `Seen.tail`."""
     seen: dict[str, Seen] = {}
     """What was read, by the names of the parts of the split; "" if it has no parts."""
+    left_out: tuple[str, ...] = ()
+    """Columns that are null here, whatever they are in the data; see `read_columns`."""
 
 
 class Timing:
@@ -290,6 +292,14 @@ class Source(ABC):
     @abstractmethod
     def read(self, split: str, range: Range) -> Reading:
         """The records of a range. Runs on an executor."""
+
+    def read_columns(self, split: str, range: Range, needed: frozenset[str]) -> Reading:
+        """`read`, for a pipeline that looks at these columns only.
+
+        Other columns may be null, of the same type, and `Reading.left_out` then names them.
+        Digests are those of `read`.
+        """
+        return self.read(split, range)
 
     def low_watermark(self, split: str, position: int) -> int | None:
         """The source's own lower bound: no record at or after `position` is older than this.

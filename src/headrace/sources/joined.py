@@ -126,6 +126,10 @@ class ThenSource(Source):
         side, own = self._of(split)
         return side.read(own, range)
 
+    def read_columns(self, split: str, range: Range, needed: frozenset[str]) -> Reading:
+        side, own = self._of(split)
+        return side.read_columns(own, range, needed)
+
     def low_watermark(self, split: str, position: int) -> int | None:
         side, own = self._of(split)
         return side.low_watermark(own, position)

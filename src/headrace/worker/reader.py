@@ -54,8 +54,13 @@ def run_reader(runtime: Runtime, order: WorkOrder, number: int) -> Iterator[Enve
 
 def _read(emitter: Emitter, read: ReadTask) -> Report:
     """Reads a range, and emits its records."""
-    source = emitter.runtime.topology.graph.injectors[read.stream].source
-    reading = source.read(read.split, read.range)
+    topology = emitter.runtime.topology
+    source = topology.graph.injectors[read.stream].source
+    needed = topology.columns_read.get(read.stream)
+    if needed is None:
+        reading = source.read(read.split, read.range)
+    else:
+        reading = source.read_columns(read.split, read.range, needed)
     mark, newest = _emit(emitter, read, reading)
     return Report(
         label=read.label,
@@ -74,6 +79,10 @@ def _emit(emitter: Emitter, read: ReadTask, reading: Reading) -> tuple[Mark, int
     source = injector.source
     schema = runtime.topology.graph.schemas.get(read.stream)
     rows, positions, rejected = stamp(reading, source.timing, wall, schema)
+    if reading.left_out and (rejected or not _may_leave_out(reading, schema)):
+        # A dead letter shows a whole record, and a schema judges whole records.
+        reading = source.read(read.split, read.range)
+        rows, positions, rejected = stamp(reading, source.timing, wall, schema)
     for bad in rejected:
         _reject(emitter, injector, read, bad)
     if read.stream in runtime.topology.needs_origin:
@@ -82,6 +91,20 @@ def _emit(emitter: Emitter, read: ReadTask, reading: Reading) -> tuple[Mark, int
     emitter.emit(read.stream, rows)
     newest = int(rows.timestamps.max()) if len(rows) else BEGINNING
     return _mark_after(injector, read, newest), newest
+
+
+def _may_leave_out(reading: Reading, schema: Schema | None) -> bool:
+    """Whether the schema would take the cells of columns that were left out, whatever they are."""
+    if reading.columns is None:
+        return False  # files with unlike columns: what a record is depends on all of them
+    if schema is None:
+        return True
+    types = {field.name: field.type for field in schema.arrow if field.nullable}
+    found = reading.columns.schema
+    return all(
+        name not in schema.names or types.get(name) == found.field(name).type
+        for name in reading.left_out
+    )
 
 
 def _origins(runtime: Runtime, read: ReadTask, positions: Any) -> pa.Array:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from headrace.errors import InvalidPipeline
+from headrace.pipeline.graph.columns_read import columns_read
 from headrace.pipeline.graph.graph import (
     AT_LEAST_ONCE,
     AT_MOST_ONCE,
@@ -47,6 +48,7 @@ class Topology:
         self.needs_order = self._find_origins()
         """Streams whose records are sorted by origin."""
         self.needs_origin = self.needs_order | self.needs_identity
+        self.columns_read = columns_read(graph)
 
     # Questions of tasks ---------------------------------------------------
 

@@ -83,12 +83,29 @@ class FileFormat(ABC):
         with file.open() as opened:
             return opened.fingerprint()
 
-    def seen(self, file: InputFile, name: str, start: int, end: int, expected: str) -> Reading:
+    def read_columns(
+        self, file: InputFile, name: str, start: int, end: int, needed: frozenset[str]
+    ) -> Reading:
+        """`read`; columns that are not needed may be left out (`Reading.left_out`)."""
+        return self.read(file, name, start, end)
+
+    def seen(
+        self,
+        file: InputFile,
+        name: str,
+        start: int,
+        end: int,
+        expected: str,
+        needed: frozenset[str] | None = None,
+    ) -> Reading:
         """`read`, after checking that the file is as planned; `Seen` describes what was read."""
         file = file.fresh()
         before = stamp_of(file)
         self.verify(file, start, end, expected)
-        reading = self.read(file, name, start, end)
+        if needed is None:
+            reading = self.read(file, name, start, end)
+        else:
+            reading = self.read_columns(file, name, start, end, needed)
         if stamp_of(file.fresh()) != before:
             raise changed_error(file)
         whole = end in self.lengths(file)
@@ -175,6 +192,7 @@ def join_readings(readings: Sequence[Reading]) -> Reading:
         text=any(reading.text for reading in readings),
         digest=xxhash.xxh3_128_hexdigest("".join(r.digest for r in readings).encode()),
         seen=_joined_seen(readings),
+        left_out=tuple(dict.fromkeys(name for r in readings for name in r.left_out)),
     )
     batches = [reading.columns for reading in readings if reading.columns is not None]
     alike = all(batch.schema.equals(batches[0].schema) for batch in batches)

@@ -8,7 +8,7 @@ ranges keeps the decoded group between them.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Unpack
 
@@ -102,6 +102,16 @@ class ParquetFormat(FileFormat):
         return found
 
     def read(self, file: InputFile, name: str, start: int, end: int) -> Reading:
+        return self._read(file, start, end, None)
+
+    def read_columns(
+        self, file: InputFile, name: str, start: int, end: int, needed: frozenset[str]
+    ) -> Reading:
+        return self._read(file, start, end, footer(file).left_out(self.columns, needed))
+
+    def _read(
+        self, file: InputFile, start: int, end: int, left_out: Mapping[str, pa.DataType] | None
+    ) -> Reading:
         known = footer(file)
         self._check_columns(file, known)
         first = int(np.searchsorted(known.ends, start, side="right")) - 1
@@ -109,10 +119,11 @@ class ParquetFormat(FileFormat):
         groups = list(range(first, max(past, first)))
         skip = start - int(known.ends[first])
         try:
-            table, digests = _rows(file, known, groups, self.columns, end - start)
+            table, digests = _rows(file, known, groups, self.columns, left_out or {}, end - start)
         except (pa.ArrowException, OSError) as error:
             raise unreadable_error(file, error) from error
-        batch = one_batch(_with_instants(table.slice(skip, end - start), known))
+        rows = _with_instants(table.slice(skip, end - start), known)
+        batch = one_batch(_with_nulls(rows, self.columns or known.names, left_out or {}))
         ended = dict(zip(groups, digests, strict=True))
         digest, tail = self._sums(known, start, end, ended.__getitem__)
         return Reading(
@@ -121,6 +132,7 @@ class ParquetFormat(FileFormat):
             digest=xxhash.xxh3_128_hexdigest(repr(digests).encode()),
             sum=digest,
             tail=tail,
+            left_out=tuple(left_out or ()),
         )
 
     def sum_of(self, file: InputFile, end: int) -> tuple[str, str]:
@@ -153,17 +165,37 @@ class ParquetFormat(FileFormat):
 class Footer:
     """What is known of a Parquet file without decoding a row."""
 
-    __slots__ = ("ends", "int96", "metadata", "names", "stamp")
+    __slots__ = ("ends", "int96", "metadata", "names", "stamp", "types")
 
     def __init__(self, metadata: Any, stamp: Hashable) -> None:
         counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
         self.metadata = metadata
         self.stamp = stamp
-        self.names: list[str] = metadata.schema.to_arrow_schema().names
+        schema = metadata.schema.to_arrow_schema()
+        self.names: list[str] = schema.names
+        self.types: list[pa.DataType] = schema.types
         self.ends = np.cumsum([0, *counts], dtype=np.int64)
         """Row numbers at which row groups end, after a leading 0."""
         leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
         self.int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+
+    def left_out(
+        self, columns: Sequence[str] | None, needed: frozenset[str]
+    ) -> dict[str, pa.DataType]:
+        """The columns that need not be decoded, with their types.
+
+        Columns in whose cells something may be wrong are always decoded, and at least one column.
+        """
+        if len(set(self.names)) < len(self.names) or any("." in name for name in self.names):
+            return {}
+        asked = self.names if columns is None else columns
+        types = dict(zip(self.names, self.types, strict=True))
+        found = {
+            name: types[name]
+            for name in asked
+            if name not in needed and name in types and _is_plain(types[name])
+        }
+        return {} if len(found) == len(asked) else found
 
 
 _footers: OrderedDict[str, Footer] = OrderedDict()
@@ -189,10 +221,21 @@ def footer(file: InputFile) -> Footer:
 
 
 def _rows(
-    file: InputFile, known: Footer, groups: list[int], columns: list[str] | None, wanted: int
+    file: InputFile,
+    known: Footer,
+    groups: list[int],
+    columns: list[str] | None,
+    left_out: Mapping[str, pa.DataType],
+    wanted: int,
 ) -> tuple[pa.Table, list[int]]:
-    """The rows of whole row groups, and a digest of each group's bytes."""
-    key = (str(file), known.stamp, groups, columns)
+    """The rows of whole row groups, and a digest of each group's bytes.
+
+    The digest counts columns that are left out, too: it does not depend on what is done with them.
+    """
+    decoded = columns
+    if left_out:
+        decoded = [name for name in columns or known.names if name not in left_out]
+    key = (str(file), known.stamp, groups, decoded)
     kept = _decoded[0] if _decoded else None
     if kept is not None and kept[0] == key:
         return kept[1], kept[2]
@@ -206,7 +249,7 @@ def _rows(
             coerce_int96_timestamp_unit="us",
             page_checksum_verification=True,  # where pages have one: Spark writes them
         ) as rows:
-            table = rows.read_row_groups(groups, columns=columns)
+            table = rows.read_row_groups(groups, columns=decoded)
     if len(groups) == 1 and wanted < table.num_rows and table.nbytes <= DECODED_BYTES_MAX:
         _decoded[:] = [(key, table, digests)]
     return table, digests
@@ -239,6 +282,28 @@ def _spans(known: Footer, group: int, columns: list[str] | None) -> list[tuple[i
                 start = min(start, column.dictionary_page_offset)
             found.append((start, start + column.total_compressed_size))
     return found
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether Python can hold every cell of this type."""
+    return (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind) or pa.types.is_binary(kind)
+    )  # fmt: skip
+
+
+def _with_nulls(
+    table: pa.Table, names: Sequence[str], left_out: Mapping[str, pa.DataType]
+) -> pa.Table:
+    """Puts nulls in the place of columns that were left out."""
+    if not left_out:
+        return table
+    rows = table.num_rows
+    columns = {
+        name: pa.nulls(rows, left_out[name]) if name in left_out else table.column(name)
+        for name in names
+    }
+    return pa.table(columns)
 
 
 def _with_instants(table: pa.Table, known: Footer) -> pa.Table:

@@ -107,10 +107,16 @@ class SequenceSource(Source):
         return self.extents[-1].end if self.extents else 0
 
     def read(self, split: str, range: Range) -> Reading:
+        return self._read(split, range, None)
+
+    def read_columns(self, split: str, range: Range, needed: frozenset[str]) -> Reading:
+        return self._read(split, range, needed)
+
+    def _read(self, split: str, range: Range, needed: frozenset[str] | None) -> Reading:
         readings = []
         for piece in _pieces(range):
             reading = self.format.seen(
-                self._file(piece), piece.name, piece.start, piece.end, piece.fingerprint
+                self._file(piece), piece.name, piece.start, piece.end, piece.fingerprint, needed
             )
             reading.seen = {piece.name: reading.seen[""]}
             reading.positions = reading.positions + piece.base

@@ -148,6 +148,10 @@ class FileSource(Source):
         file = self.files.file(split)
         return self.format.seen(file, split, range.start, range.end, range.fingerprint)
 
+    def read_columns(self, split: str, range: Range, needed: frozenset[str]) -> Reading:
+        file = self.files.file(split)
+        return self.format.seen(file, split, range.start, range.end, range.fingerprint, needed)
+
     def parallel(self, split: str, range: Range, parts: int) -> Sequence[Range]:
         file = self.files.file(split)
         weight = self.format.weight(file, range.start, range.end)
