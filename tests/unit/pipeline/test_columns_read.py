@@ -71,7 +71,7 @@ def whole(rows):
     return rows
 
 
-EVERY = agg.fold(list, lambda held, row: [*held, row], lambda one, other: [*one, *other])
+EVERY = agg.fold([], lambda held, row: [*held, row], lambda one, other: [*one, *other])
 
 
 @pytest.mark.parametrize(
