@@ -113,7 +113,7 @@ def floor_bar(floor: Mapping[str, Numbers]) -> Bar:
 def state_bar(many: Numbers | None, few: Numbers | None) -> Bar:
     """An epoch over much state against the same epoch over little."""
     name = f"epoch p50 with {STATE_KEYS_MANY:,} keys in state / with {STATE_KEYS_FEW:,}"
-    return Bar(name, "at most", 1.5, _over(many, few))
+    return Bar(name, "at most", 1.15, _over(many, few))
 
 
 def _over(ours: Numbers | None, theirs: Numbers | None) -> float | None:

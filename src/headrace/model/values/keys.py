@@ -22,6 +22,10 @@ TUPLES_NESTED_MAX = 16
 HASH_SPACE = 2**64
 
 _NONE, _BYTES, _TEXT, _TUPLE, _ZERO = 0x00, 0x01, 0x02, 0x05, 0x14
+_MOST = _ZERO + 8
+"""The tag of an integer of eight bytes."""
+_POSITIVE = tuple(bytes((_ZERO + size,)) for size in range(9))
+"""Bytes of a positive integer -> its tag."""
 
 
 def encode_key(key: Any) -> bytes:
@@ -70,13 +74,16 @@ def encode_part(part: Any) -> bytes:
 
 def decode_key(encoded: bytes) -> Any:
     """The key of these bytes."""
-    if encoded[0] in (_BYTES, _TEXT):
+    tag = encoded[0]
+    if tag in (_BYTES, _TEXT):
         # Most keys are one text: if every zero byte inside is escaped, the last byte ends it.
         raw = encoded[1:-1]
         zeros = raw.count(0)
         if not encoded[-1] and (not zeros or zeros == raw.count(b"\x00\xff")):
             raw = raw.replace(b"\x00\xff", b"\x00") if zeros else raw
-            return raw if encoded[0] == _BYTES else raw.decode("utf-8")
+            return raw if tag == _BYTES else raw.decode("utf-8")
+    elif _ZERO < tag <= _MOST and len(encoded) == tag - (_ZERO - 1):
+        return int.from_bytes(encoded[1:], "big")
     part, end = _decode(encoded, 0)
     if end != len(encoded):
         raise ValueError(f"{len(encoded) - end} stray bytes after a key")
@@ -91,23 +98,25 @@ def hash_key(encoded: bytes) -> int:
 def _encode_tuple(part: tuple[Any, ...], level: int) -> bytes:
     if level > TUPLES_NESTED_MAX:
         raise InvalidRecord(f"the tuples of a key are nested at most {TUPLES_NESTED_MAX} deep")
-    inner = (
-        b"\x00\xff" if item is None
+    inner = [
+        _encode_int(item) if type(item) is int
+        else b"\x00\xff" if item is None
         else _encode_tuple(item, level + 1) if type(item) is tuple
         else encode_part(item)
         for item in part
-    )  # fmt: skip
+    ]  # fmt: skip
     return b"\x05" + b"".join(inner) + b"\x00"
 
 
 def _encode_int(number: int) -> bytes:
+    if 0 < number < HASH_SPACE:
+        size = (number.bit_length() + 7) >> 3
+        return _POSITIVE[size] + number.to_bytes(size, "big")
     if number == 0:
         return b"\x14"
-    if not -(2**63) <= number < 2**64:
+    if not -(2**63) <= number < 0:
         raise InvalidRecord(f"an integer key has at most 64 bits, this one {number.bit_length()}")
     size = (abs(number).bit_length() + 7) // 8
-    if number > 0:
-        return bytes((_ZERO + size,)) + number.to_bytes(size, "big")
     return bytes((_ZERO - size,)) + (number + (1 << (8 * size)) - 1).to_bytes(size, "big")
 
 
@@ -127,8 +136,12 @@ def _decode(data: bytes, at: int) -> tuple[Any, int]:
     if tag == _TUPLE:
         items: list[Any] = []
         at += 1
-        while data[at] != 0 or data[at : at + 2] == b"\x00\xff":
-            if data[at] == 0:
+        while (tag := data[at]) != 0 or data[at : at + 2] == b"\x00\xff":
+            if _ZERO < tag <= _MOST:  # the most frequent part, without a call
+                end = at + tag - (_ZERO - 1)
+                items.append(int.from_bytes(data[at + 1 : end], "big"))
+                at = end
+            elif tag == 0:
                 items.append(None)
                 at += 2
             else:

@@ -68,11 +68,16 @@ class TableTimers:
         run, self._firing = self._run, True
         found: list[tuple[int, int, Any, str]] = []
         due, self._due = self._due, set()
+        tags: dict[bytes, Any] = {}
+        """Entry -> tag: many timers have few tags."""
         for clock, cell in sorted(due):
             timed = run.timers.get(clock, cell)
             limit = run.now if clock == EVENT else run.order.plan.wall
             if timed is None or timed[0] > limit:
                 continue  # cancelled, or replaced by a later time
             run.timers.set(clock, cell, None)
-            found.append((timed[0], self._index[cell[0]], decode_key(cell[2]), clock))
+            entry = cell[2]
+            if entry not in tags:
+                tags[entry] = decode_key(entry)
+            found.append((timed[0], self._index[cell[0]], tags[entry], clock))
         return sorted(found, key=lambda timer: (timer[3], timer[0]))
