@@ -83,6 +83,7 @@ EVERY = agg.fold([], lambda held, row: [*held, row], lambda one, other: [*one, *
         lambda rows: out(rows.filter(whole).select("n")),
         lambda rows: out(rows.key_by(whole).window(tumbling("1s")).count()),
         lambda rows: out(rows.key_by("kind").window(tumbling("1s")).aggregate(all=EVERY)),
+        lambda rows: out(rows.key_by("kind").window(tumbling("1s")).top(1, by="n")),
         lambda rows: out(rows.filter(pc.field("n") > 1, errors=to("failed")).select("n")),
     ],
 )

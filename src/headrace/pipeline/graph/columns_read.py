@@ -7,10 +7,27 @@ anything else is done, or whose failed records are kept, is read as a whole.
 
 from __future__ import annotations
 
+from headrace.operators.aggregates.collect import Collect
 from headrace.operators.aggregates.count import Count
+from headrace.operators.aggregates.distinct import Distinct
+from headrace.operators.aggregates.distinct_approximate import DistinctApproximate
+from headrace.operators.aggregates.edge import Edge
+from headrace.operators.aggregates.extreme import Extreme
+from headrace.operators.aggregates.quantiles import Quantiles
+from headrace.operators.aggregates.sum import Sum
+from headrace.operators.aggregates.top_values import TopValues
 from headrace.operators.steps.stateless import FilterTable, PassOn, Select, SplitTable
 from headrace.operators.windows.aggregation import CombinedAggregate
+from headrace.operators.windows.hopping import CombinedPaned
+from headrace.operators.windows.sliding import CombinedSliding
 from headrace.pipeline.graph.graph import Graph, Node, To
+
+_WINDOWS = (CombinedAggregate, CombinedPaned, CombinedSliding)
+_OF_COLUMNS = (
+    *(Collect, Count, Distinct, DistinctApproximate, Edge),
+    *(Extreme, Quantiles, Sum, TopValues),
+)
+"""Aggregates of single columns. Others keep whole records: `top`, or a fold."""
 
 
 def columns_read(graph: Graph) -> dict[str, frozenset[str]]:
@@ -46,7 +63,7 @@ def _of_step(graph: Graph, node: Node, stream: str) -> frozenset[str] | None:
     if isinstance(node.errors, To) or isinstance(node.late, To):
         return None
     step = node.template
-    if isinstance(step, CombinedAggregate):
+    if isinstance(step, CombinedAggregate) and type(step) in _WINDOWS:
         return _of_windows(node, step)
     if not node.keyless:
         return None
@@ -88,7 +105,9 @@ def _of_windows(node: Node, step: CombinedAggregate) -> frozenset[str] | None:
             return None  # the key is a function of the record
         found.update(given.key.columns)
     for aggregate in step.aggregates:
-        if not aggregate.columns() and type(aggregate) is not Count:
+        if type(aggregate) not in _OF_COLUMNS:
             return None
+        if not aggregate.columns() and type(aggregate) is not Count:
+            return None  # of the whole records
         found.update(aggregate.columns())
     return frozenset(found)
