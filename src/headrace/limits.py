@@ -2,7 +2,8 @@
 
 They are fields of one struct, so that tests and the simulator can pass smaller ones, and see in a
 run of a few epochs what would otherwise take days. All processes that work on one checkpoint must
-agree on those that decide where its files lie (`log_directory_entries`, `closed_span_epochs`).
+agree on those that decide where its files lie (`log_directory_entries`, `log_markers_together`,
+`closed_span_epochs`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ class Limits(msgspec.Struct, frozen=True):
     # The log
     log_directory_entries: int = 1000
     """How many entries share a directory, which is trimmed as a whole."""
+    log_markers_together: int = 100
+    """The markers of so many trimmed directories, one after the other, become one."""
     log_puts_max: int = 8
     """How often a put is retried quickly before the run waits for the store, and announces that."""
     snapshot_every_epochs: int = 32

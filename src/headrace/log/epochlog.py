@@ -12,12 +12,14 @@ The bytes of an entry are described in `log/entry`.
   unknown writes no more: its entry may still arrive, and would fence a second entry with another
   nonce.
 - Positions are never reused: a trimmed directory leaves a marker. A writer looks for the marker
-  after its put, so that it cannot mistake a position that was trimmed for a free one.
+  after its put, so that it cannot mistake a position that was trimmed for a free one. One marker
+  replaces those of a hundred directories, so that they stay few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from typing import Protocol
 
 import msgspec
@@ -183,13 +185,28 @@ class EpochLog:
     def trim(self, before: int) -> None:
         """Removes whole directories of entries below `before`, and leaves markers."""
         keep = before // self._limits.log_directory_entries
+        markers = set()
         for component in self._store.list(paths.LOG):
-            if component.isdigit() and int(component) < keep:
-                directory = f"{paths.LOG}/{component}"
+            number = component.removesuffix(paths.TRIMMED)
+            if not number.isdigit() or int(number) >= keep:
+                continue
+            directory = f"{paths.LOG}/{number}"
+            markers.add(int(number))
+            if component == number:
                 self._store.put_if_absent(paths.trimmed_marker(directory), b"")
                 names = self._store.list(directory)
                 self._store.delete_all([f"{directory}/{name}" for name in names])
                 self._store.remove_directory(directory)
+        self._gather(markers, keep)
+
+    def _gather(self, markers: set[int], keep: int) -> None:
+        """Replaces the markers of directories by one, where all around them are trimmed (A3)."""
+        together = self._limits.log_markers_together
+        whole = sorted(number for number in markers if number // together < keep // together)
+        for first, some in groupby(whole, lambda number: number - number % together):
+            self._store.put_if_absent(paths.gathered_marker(first, self._limits), b"")
+            names = (f"{paths.LOG}/{number:06d}" for number in some)
+            self._store.delete_all([paths.trimmed_marker(name) for name in names])
 
     def _entry(
         self, kind: str, generation: int, body: object, riders: Mapping[str, bytes] | None = None
@@ -284,8 +301,14 @@ class EpochLog:
         return paths.log_entry(position, self._limits)
 
     def _is_trimmed(self, directory: str) -> bool:
+        # In this order: the marker of many is there before those of each go.
+        number = int(directory.rpartition("/")[2])
+        gathered = paths.gathered_marker(number, self._limits)
+        return any(map(self._is_there, (paths.trimmed_marker(directory), gathered)))
+
+    def _is_there(self, marker: str) -> bool:
         try:
-            self._store.read(paths.trimmed_marker(directory))
+            self._store.read(marker)
         except FileNotFoundError:
             return False
         return True

@@ -67,6 +67,7 @@ BACKUP = "BACKUP"
 BACKUPS = "backups"
 
 ANSWER, DONE = ".answer", ".done"
+TRIMMED = ".trimmed"
 
 LABEL_BYTES_MAX = 150
 """A file name has at most 255 bytes; epoch, digest and a temporary suffix need the rest."""
@@ -100,7 +101,13 @@ def log_entry(position: int, limits: Limits = LIMITS) -> str:
 
 def trimmed_marker(directory: str) -> str:
     """The marker of a trimmed log directory: its positions are taken for ever."""
-    return f"{directory}.trimmed"
+    return f"{directory}{TRIMMED}"
+
+
+def gathered_marker(directory: int, limits: Limits = LIMITS) -> str:
+    """The marker of all the trimmed log directories around a number: it replaces theirs."""
+    first = directory - directory % limits.log_markers_together
+    return f"{LOG}/{first:06d}-{first + limits.log_markers_together - 1:06d}{TRIMMED}"
 
 
 def state_directory(computation: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -248,6 +249,50 @@ def test_trimming_a_long_log_again_and_again_leaves_few_names(tmp_path: Path) ->
     directories = [name for name in store.list(paths.LOG) if name.isdigit()]
     assert len(directories) <= 2
     assert EpochLog(store).last_position() == 41
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_markers_of_many_directories_become_one(tmp_path: Path, on_disk: bool) -> None:
+    few = limited(log_directory_entries=2, log_markers_together=4)
+    store: Store = DiskStore(tmp_path, few) if on_disk else MemoryStore(few)
+    store.make_directory(paths.log_directory(1, few.limits))
+    zombie = opened(store)
+    log = opened(store)
+    most = 0
+    for _ in range(200):
+        log.append(COMMIT, {})
+        log.trim(log.position - 2)
+        most = max(most, sum("-" not in n and "." in n for n in store.list(paths.LOG)))
+    assert most <= 4
+    for stuck_at in range(2, 190):
+        zombie.position, zombie._in_doubt = stuck_at - 1, None
+        assert zombie.is_trimmed(stuck_at)
+        with pytest.raises(Fenced):
+            zombie.check()
+        with pytest.raises(Fenced):
+            zombie.append(COMMIT, {})
+    assert not log.is_trimmed(log.position)
+    log.check()
+
+
+def test_a_marker_of_many_is_there_before_those_of_each_go() -> None:
+    few = limited(log_directory_entries=2, log_markers_together=4)
+    store = MemoryStore(few)
+    log = long_log(store, 30)
+    gathered = []
+    real = store.delete_all
+
+    def watched(names: Iterable[str]) -> None:
+        gone = list(names)
+        real(gone)
+        if gone[0].endswith(".trimmed"):
+            gathered.append(gone)
+            assert all(EpochLog(store).is_trimmed(position) for position in range(1, 24))
+
+    store.delete_all = watched  # type: ignore[method-assign]
+    log.trim(25)
+    assert [len(gone) for gone in gathered] == [4, 4, 4]
+    assert store.list(paths.LOG)[0] == "000000-000003.trimmed"
 
 
 def entry_of(log: EpochLog, position: int) -> str:

@@ -154,8 +154,7 @@ class LogChecker:
         return found if isinstance(found, File) else None
 
     def _trimmed(self, position: int) -> bool:
-        marker = f"{self._root}/log/{position // self._per_directory:06d}.trimmed"
-        return self._disk.find(marker) is not None
+        return is_trimmed(self._disk, f"{self._root}/log/{position // self._per_directory:06d}")
 
     # Checking -------------------------------------------------------------
 
@@ -343,3 +342,15 @@ class LogChecker:
         for file in self.commits[-1]["outbox"] if self.commits else ():
             if name == f"outbox/{file['name']}":
                 raise Violation(f"{name} is deleted before it was read")
+
+
+def is_trimmed(disk: SimulatedDisk, directory: str) -> bool:
+    """Whether a directory of the log has a marker, its own or one of many directories."""
+    log, _, number = directory.rpartition("/")
+    home = disk.find(log)
+    for name in home.names if isinstance(home, Directory) else ():
+        of, ends, _ = name.partition(".trimmed")
+        first, _, last = of.partition("-")
+        if ends and int(first) <= int(number) <= int(last or first):
+            return True
+    return False

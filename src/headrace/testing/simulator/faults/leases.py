@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.testing.simulator.checkers.log_checker import LogChecker
+from headrace.testing.simulator.checkers.log_checker import LogChecker, is_trimmed
 from headrace.testing.simulator.checkers.violation import Violation
 from headrace.testing.simulator.drivers.conducted import ConductedLife
 from headrace.testing.simulator.drivers.life import Life
@@ -123,7 +123,8 @@ class Leases:
         if isinstance(life, ConductedLife) and life.watches:
             raise Violation(f"driver {life.number} is a standby and watches: {call} {path}")
         # A writer deletes its own put again where the directory was trimmed meanwhile.
-        trimmed = "/log/" in path and self._disk.find(f"{path[:-21]}.trimmed") is not None
+        directory, _, name = path.rpartition("/")
+        trimmed = "/log/" in path and name.isdigit() and is_trimmed(self._disk, directory)
         aside = path.endswith(".tmp") or trimmed
         if not life.took_over and not aside and call in _DELETES:
             raise Violation(f"driver {life.number} has not taken over yet: {call} {path}")

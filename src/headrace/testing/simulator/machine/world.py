@@ -121,6 +121,7 @@ class Tuning:
             shard_slots=dice.choice((1, 2, 64)),
             ring_steps_max=dice.choice((1, 2, 16)),
             log_directory_entries=log_directory_entries,
+            log_markers_together=Random(f"{chance.seed} markers").choice((1, 2, 3, 100)),
             collect_every_epochs=collect_every,
             collect_rest_s=0.0,
             status_every_s=None,  # a hint for people: no driver reads it
