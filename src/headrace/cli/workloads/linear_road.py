@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -27,7 +28,9 @@ from headrace.workloads.linear_road.measuring import (
     RoadSettings,
     clean,
     find_largest,
+    load,
     measure,
+    validate_again,
 )
 from headrace.workloads.linear_road.traffic import Traffic
 
@@ -41,10 +44,16 @@ Examples:
   headrace linear-road --roads 1 --minutes 60
   headrace linear-road --roads 10 --minutes 60 --from-minute 50 --json out/linear-road.json
   headrace linear-road --input linear_road.dat --output out/sample
-  headrace linear-road --find-largest --minutes 60 --from-minute 58 --output out/largest""",
+  headrace linear-road --find-largest --begin-minute 51 --from-minute 58 --output out/largest""",
 )
-@number("--roads", 1, "L, the number of roads.")
+@number("--roads", 1, "L, the number of roads; with --find-largest, the first that is tried.")
 @number("--minutes", 60, "Length of the run. The load rises over it, to 1,700 reports/s and road.")
+@number(
+    "--begin-minute",
+    0,
+    "Simulate from this minute on; the roads are empty before. An average needs five minutes.",
+    least=0,
+)
 @number("--seed", 1, "Seed of the traffic.", least=0)
 @click.option(
     "--input",
@@ -80,6 +89,17 @@ Examples:
 @click.option(
     "--validate/--no-validate", default=True, show_default=True, help="Check all answers."
 )
+@click.option(
+    "--load-only",
+    is_flag=True,
+    help="Stop when all before --from-minute is loaded. The next run with the same --output goes "
+    "on with the timed part.",
+)
+@click.option(
+    "--validate-only",
+    is_flag=True,
+    help="Validate the answers that an earlier run, with --no-validate, has left in --output.",
+)
 @click.option("--find-largest", is_flag=True, help="Find the largest L that this machine holds.")
 @options.master
 @options.slots
@@ -90,6 +110,7 @@ def linear_road(
     ctx: click.Context,
     roads: int,
     minutes: int,
+    begin_minute: int,
     seed: int,
     given: Path | None,
     history: Path | None,
@@ -97,6 +118,8 @@ def linear_road(
     from_minute: int | None,
     speed: float,
     validate: bool,
+    load_only: bool,
+    validate_only: bool,
     find_largest: bool,
     master: str | None,
     slots: int | None,
@@ -109,6 +132,10 @@ def linear_road(
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-m", "headrace.cli.main", *sys.argv[1:]]
         os.execve(sys.executable, command, environment)
+    if (load_only or validate_only) and output is None:
+        raise HeadraceError(
+            "--load-only and --validate-only need --output: another run goes on there"
+        )
     place = output or Path(tempfile.mkdtemp(prefix="headrace-linear-road-"))
     settings = RoadSettings(
         from_minute=from_minute,
@@ -120,14 +147,22 @@ def linear_road(
     if find_largest:
         if given is not None or from_minute is None:
             raise HeadraceError("--find-largest simulates its input and needs --from-minute")
-        _largest(place, minutes, seed, settings, master, json_file)
+        traffic = Traffic(roads, minutes, seed, begin_minute=begin_minute)
+        _largest(place, traffic, settings, master, json_file)
         return
-    directory, index = _input(place, given, history, Traffic(roads, minutes, seed))
+    traffic = Traffic(roads, minutes, seed, begin_minute=begin_minute)
+    directory, index = _input(place, given, history, traffic)
+    if validate_only:
+        _tell(validate_again(directory, place, say), place, json_file)
+        return
+    if load_only:
+        with spark_session("linear-road", master) as spark:
+            loaded = load(directory, index, place, settings, spark=spark, say=say)
+        click.echo(f"Loaded up to minute {loaded.from_minute}, {loaded.lines_per_s:,.0f} lines/s")
+        return
     with spark_session("linear-road", master) as spark:
         outcome = measure(directory, index, place, settings, spark=spark, say=say)
     _tell(outcome, place, json_file)
-    if outcome.right is False:
-        raise HeadraceError("the answers are not those of the rules: see above")
 
 
 def _input(
@@ -146,8 +181,7 @@ def _input(
 
 def _largest(
     place: Path,
-    minutes: int,
-    seed: int,
+    traffic: Traffic,
     settings: RoadSettings,
     master: str | None,
     json_file: Path | None,
@@ -158,7 +192,7 @@ def _largest(
         def held(roads: int) -> bool:
             here = place / f"roads-{roads}"
             clean(here)
-            directory, index = _input(here, None, None, Traffic(roads, minutes, seed))
+            directory, index = _input(here, None, None, replace(traffic, roads=roads))
             outcome = measure(directory, index, here, settings, spark=spark, say=say)
             clean(here)
             outcomes.append(outcome)
@@ -168,7 +202,7 @@ def _largest(
                 return not outcome.timed["all"].late
             return outcome.held
 
-        largest = find_largest(LARGEST_MAX, held)
+        largest = find_largest(LARGEST_MAX, held, traffic.roads)
     click.echo(f"The largest L that was held: {largest}")
     if json_file is not None:
         _write(json_file, {"largest": largest, "runs": outcomes})
@@ -180,6 +214,8 @@ def _tell(outcome: RoadOutcome, place: Path, json_file: Path | None) -> None:
     click.echo(f"Input, answers and checkpoint are in {place}")
     if json_file is not None:
         _write(json_file, outcome)
+    if outcome.right is False:
+        raise HeadraceError("the answers are not those of the rules: see above")
 
 
 def _write(json_file: Path, document: object) -> None:

@@ -32,6 +32,8 @@ NAMES = {TOLL: "toll", ALERT: "alert", BALANCE: "balance", EXPENDITURE: "expendi
 PERCENTILES = (50, 95, 99, 99.9, 100)
 ANSWERS = "answers"
 CHECKPOINT = "checkpoint"
+LOADED = "loaded.json"
+OUTCOME = "outcome.json"
 
 Say = Callable[[str], None]
 
@@ -74,6 +76,8 @@ class RoadOutcome(msgspec.Struct, kw_only=True):
     cores: int
     load_before: list[float]
     load_after: list[float]
+    clock_began: float | None = None
+    """When the timed part began to arrive, in seconds since 1970."""
     verdict: dict[str, Any] | None = None
     """What the validator found; None if it did not run."""
     right: bool | None = None
@@ -81,33 +85,39 @@ class RoadOutcome(msgspec.Struct, kw_only=True):
     """Whether every answer was right and in time; None if that was not looked at."""
 
 
+class Loaded(msgspec.Struct, frozen=True):
+    """What a run has loaded before it was left: a later one goes on with the timed part."""
+
+    digest: str
+    from_minute: int
+    lines_per_s: float | None
+
+
+def load(
+    directory: Path, index: Index, output: Path, settings: RoadSettings, *, spark: Any, say: Say
+) -> Loaded:
+    """Processes what lies before the timed part, and leaves the rest to `measure`."""
+    if settings.from_minute is None:
+        raise HeadraceError("there is nothing to load apart from the rest without --from-minute")
+    _refuse_used(output, (ANSWERS, CHECKPOINT))
+    watch = _run(directory, index, output, settings, spark=spark, say=say, load_only=True)
+    loaded = Loaded(index.digest, settings.from_minute, watch.loading_rate())
+    (output / LOADED).write_bytes(msgspec.json.encode(loaded))
+    return loaded
+
+
 def measure(
     directory: Path, index: Index, output: Path, settings: RoadSettings, *, spark: Any, say: Say
 ) -> RoadOutcome:
-    """Runs the input of a directory through the pipeline, and looks at the answers."""
-    for part in (ANSWERS, CHECKPOINT):
-        if (output / part).exists():
-            raise HeadraceError(f"{output / part} is there already: choose another --output")
-    paced_from = None if settings.from_minute is None else settings.from_minute * 60
-    if paced_from is not None and paced_from >= index.seconds:
-        raise HeadraceError(
-            f"the input ends after {index.seconds / 60:g} minutes: --from-minute must be less"
-        )
-    source = RoadFiles(directory, paced_from=paced_from, speed=settings.speed)
-    sink = sinks.parquet(output / ANSWERS)
-    pipeline = linear_road(source, read_history(directory), sink)
-    watch = _Watch(source, index, say)
+    """Runs the input of a directory through the pipeline, and looks at the answers.
+
+    What `load` has loaded into the same output is not processed again.
+    """
+    loaded = _loaded(output, index, settings)
     began, load_before = time.time(), os.getloadavg()
-    pipeline.run(
-        checkpoint=output / CHECKPOINT,
-        spark=spark,
-        until="end",
-        slots=settings.slots,
-        epoch_target=settings.epoch_target,
-        on_epoch=watch.on_epoch,
-    )
+    watch = _run(directory, index, output, settings, spark=spark, say=say)
     run_s, load_after = time.time() - began, os.getloadavg()
-    answers = read_answers(output / ANSWERS, source.arrival)
+    answers = read_answers(output / ANSWERS, watch.source.arrival)
     outcome = RoadOutcome(
         roads=index.roads,
         input=index.about,
@@ -115,17 +125,94 @@ def measure(
         lines=sum(index.lines),
         settings=settings,
         run_s=round(run_s, 1),
-        loading_lines_per_s=watch.loading_rate(),
+        loading_lines_per_s=loaded.lines_per_s if loaded else watch.loading_rate(),
         answers=_counts(answers),
         timed=latencies(answers),
         cores=os.cpu_count() or 1,
         load_before=list(load_before),
         load_after=list(load_after),
+        clock_began=watch.source.began,
     )
+    (output / OUTCOME).write_bytes(msgspec.json.encode(outcome))
     if settings.validate:
-        say("The validator derives all answers again ...")
-        _judge(outcome, validate(asked_of(directory), given_answers(answers)))
+        _derive(outcome, directory, answers, say)
     return outcome
+
+
+def validate_again(directory: Path, output: Path, say: Say) -> RoadOutcome:
+    """Validates the answers of a run that has ended, and completes what it measured."""
+    try:
+        outcome = msgspec.json.decode((output / OUTCOME).read_bytes(), type=RoadOutcome)
+    except FileNotFoundError:
+        raise HeadraceError(
+            f"{output} has no run that has ended: run without validation first"
+        ) from None
+    settings = outcome.settings
+    source = RoadFiles(directory, paced_from=_paced_from(settings), speed=settings.speed)
+    source.began = outcome.clock_began
+    _derive(outcome, directory, read_answers(output / ANSWERS, source.arrival), say)
+    return outcome
+
+
+def _run(
+    directory: Path,
+    index: Index,
+    output: Path,
+    settings: RoadSettings,
+    *,
+    spark: Any,
+    say: Say,
+    load_only: bool = False,
+) -> _Watch:
+    paced_from = _paced_from(settings)
+    if paced_from is not None and paced_from >= index.seconds:
+        raise HeadraceError(
+            f"the input ends after {index.seconds / 60:g} minutes: --from-minute must be less"
+        )
+    source = RoadFiles(directory, paced_from=paced_from, speed=settings.speed, waits=load_only)
+    sink = sinks.parquet(output / ANSWERS)
+    pipeline = linear_road(source, read_history(directory), sink)
+    watch = _Watch(source, index, say)
+    pipeline.run(
+        checkpoint=output / CHECKPOINT,
+        spark=spark,
+        until="caught_up" if load_only else "end",
+        slots=settings.slots,
+        epoch_target=settings.epoch_target,
+        on_epoch=watch.on_epoch,
+    )
+    return watch
+
+
+def _paced_from(settings: RoadSettings) -> int | None:
+    return None if settings.from_minute is None else settings.from_minute * 60
+
+
+def _loaded(output: Path, index: Index, settings: RoadSettings) -> Loaded | None:
+    """What an earlier run has loaded; the next run starts anew."""
+    try:
+        loaded = msgspec.json.decode((output / LOADED).read_bytes(), type=Loaded)
+    except FileNotFoundError:
+        _refuse_used(output, (ANSWERS, CHECKPOINT))
+        return None
+    if (loaded.digest, loaded.from_minute) != (index.digest, settings.from_minute):
+        raise HeadraceError(
+            f"{output} was loaded with other input, or up to minute {loaded.from_minute}: give the "
+            "same options, or another --output"
+        )
+    (output / LOADED).unlink()
+    return loaded
+
+
+def _refuse_used(output: Path, parts: tuple[str, ...]) -> None:
+    for part in parts:
+        if (output / part).exists():
+            raise HeadraceError(f"{output / part} is there already: choose another --output")
+
+
+def _derive(outcome: RoadOutcome, directory: Path, answers: pa.Table, say: Say) -> None:
+    say("The validator derives all answers again ...")
+    _judge(outcome, validate(asked_of(directory), given_answers(answers)))
 
 
 def _judge(outcome: RoadOutcome, verdict: RoadVerdict) -> None:
@@ -161,7 +248,7 @@ class _Watch:
     """Follows a run: how fast the first part was loaded, and how far the rest is."""
 
     def __init__(self, source: RoadFiles, index: Index, say: Say) -> None:
-        self._source, self._index, self._say = source, index, say
+        self.source, self._index, self._say = source, index, say
         self._began = time.time()
         self._loaded: tuple[int, float] | None = None
         self._told = 0.0
@@ -169,12 +256,12 @@ class _Watch:
     def on_epoch(self, progress: EpochProgress) -> None:
         """Notes when loading ended, and says where the run is every ten seconds."""
         now = time.time()
-        if self._source.began is None:
+        if self.source.began is None:
             self._loaded = (progress.records_total, now - self._began)
         if now - self._told > 10:
             self._told = now
-            what = "loading" if self._source.began is None else "paced"
-            if self._source.paced_from is None:
+            what = "loading" if self.source.began is None else "paced"
+            if self.source.paced_from is None:
                 what = "running"
             minute = progress.newest / 60e6
             self._say(
@@ -191,9 +278,9 @@ class _Watch:
         return round(lines / max(seconds, 0.001))
 
 
-def find_largest(most: int, held: Callable[[int], bool]) -> int:
+def find_largest(most: int, held: Callable[[int], bool], first: int = 1) -> int:
     """The largest L up to `most` that is held: doubles until one is not, then halves the gap."""
-    low, high = 0, 1
+    low, high = 0, first
     while high <= most and held(high):
         low, high = high, high * 2
     high = min(high, most + 1)
@@ -207,3 +294,5 @@ def clean(output: Path) -> None:
     """Removes answers and checkpoint of a run, when the next is to take its place."""
     for part in (ANSWERS, CHECKPOINT):
         shutil.rmtree(output / part, ignore_errors=True)
+    for part in (LOADED, OUTCOME):
+        (output / part).unlink(missing_ok=True)

@@ -45,14 +45,23 @@ class RoadFiles(Source):
     """A range of fewer lines is not worth a second task."""
 
     def __init__(
-        self, directory: Path, *, paced_from: int | None = None, speed: float = 1.0
+        self,
+        directory: Path,
+        *,
+        paced_from: int | None = None,
+        speed: float = 1.0,
+        waits: bool = False,
     ) -> None:
-        """`paced_from`: the second from which input arrives at its time; None: all is there."""
+        """`paced_from`: the second from which input arrives at its time; None: all is there.
+
+        `waits`: the clock does not start, so nothing arrives after what is there.
+        """
         self.directory = directory
         self.timing = Timing()
         self.index = read_index(directory)
         self.paced_from = paced_from
         self.speed = speed
+        self.waits = waits
         self.began: float | None = None
         """When the second `paced_from` arrived, or arrives: seconds since 1970."""
         self._store: Store | None = None
@@ -144,7 +153,8 @@ class RoadFiles(Source):
 
     def _there(self, first: int, now: float) -> int:
         """How many seconds have arrived. Starts the clock when `paced_from` is reached."""
-        if self.paced_from is not None and self.began is None and first >= self.paced_from:
+        begins = self.paced_from is not None and self.began is None and not self.waits
+        if begins and first >= (self.paced_from or 0):
             self._begin(now + LEAD_S)
         return self._arrived(now)
 

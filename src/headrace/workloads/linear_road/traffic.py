@@ -62,6 +62,8 @@ class Traffic:
     """The part of reports that come with a request."""
     returning: float = 0.3
     """The part of new vehicles that were there before."""
+    begin_minute: int = 0
+    """Before this minute the roads are empty; from then on they have the rate of that minute."""
 
     @property
     def seconds(self) -> int:
@@ -70,6 +72,8 @@ class Traffic:
 
     def rate(self, second: int) -> int:
         """Reports of one road in a second."""
+        if second < self.begin_minute * 60:
+            return 0
         part = second / max(1, self.seconds - 1)
         return round(self.first_rate + (self.last_rate - self.first_rate) * part)
 

@@ -185,3 +185,15 @@ def test_the_largest_is_found(largest):
     tried = []
     assert find_largest(20, lambda roads: tried.append(roads) or roads <= largest) == largest
     assert len(tried) == len(set(tried)) <= 10 and max(tried) <= 20
+
+
+def test_traffic_may_begin_late_and_a_source_may_wait_with_its_clock(tmp_path):
+    late = Traffic(roads=1, minutes=3, seed=3, first_rate=4, last_rate=12, begin_minute=1)
+    index = write_traffic(tmp_path, late)
+    assert set(index.lines[:60]) == {0} and min(index.lines[60:]) >= late.rate(60) > 4
+    source = RoadFiles(tmp_path, paced_from=120, waits=True)
+    source.prepare(Workspace(MemoryStore()))
+    found = source.plan("roads", 0, 10**9)
+    assert found.end == sum(index.lines[:120]) and not found.last
+    assert source.plan("roads", found.end, 10**9) is None
+    assert source.began is None
