@@ -29,6 +29,8 @@ class PaperRow:
     judge: Callable[[Mapping[str, Any]], ShapeVerdict]
     note: str = ""
     """What is known of a difference; shown only if the shape differs."""
+    applies: bool = True
+    """Whether there is anything here that the figure could be about."""
 
 
 def run_row(row: PaperRow, *, say: Say = lambda line: None) -> dict[str, Any]:
@@ -56,7 +58,8 @@ def document(
     why = verdict.why
     if not verdict.same_shape:
         known = f"Known of this row: {row.note}" if row.note else ""
-        why = ". ".join(part for part in (why, known, overloaded(machine or {})) if part)
+        load = overloaded(machine or {}) if row.applies else ""
+        why = ". ".join(part for part in (why, known, load) if part)
     return {
         "benchmark": "paper",
         "id": row.id,
@@ -65,6 +68,7 @@ def document(
         "ours": points,
         "expect": row.expect,
         "same_shape": verdict.same_shape,
+        "applies": row.applies,
         "why": why,
         "claims": [{"claim": claim.text, "holds": claim.holds} for claim in verdict.claims],
         "results_equal": right,

@@ -38,7 +38,7 @@ def paper(
     json_file: Path | None,
 ) -> None:
     """Repeat an experiment of one of the papers, and judge whether its shape is the same."""
-    from headrace.bench.papers.catalog import OWED, ROWS, row_of
+    from headrace.bench.papers.catalog import ROWS, row_of
     from headrace.bench.papers.everything import run_all
     from headrace.bench.papers.page import read_rows, render_page
     from headrace.bench.papers.row import format_row, run_row
@@ -48,8 +48,6 @@ def paper(
     if listed:
         for name, known in ROWS.items():
             click.echo(f"{name:<14}{known.paper}\n{'':<14}here: {known.ours}")
-        for name, what in OWED.items():
-            click.echo(f"{name:<14}owed: {what}")
     elif every:
         failed = run_all(list(ROWS), directory, page, say=say)
         if failed:

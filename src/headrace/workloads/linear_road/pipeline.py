@@ -67,13 +67,16 @@ class Spent(Computation):
         ctx.produce_table(made, timestamp=table["timestamp"].to_numpy(), causes=every)
 
 
-def linear_road(source: Source, history: pa.Table, sink: Sink | None = None) -> Pipeline:
+def linear_road(
+    source: Source, history: pa.Table, sink: Sink | None = None, *, roads: type[Roads] = Roads
+) -> Pipeline:
     """The pipeline. `history` has the columns vid, day, xway and toll."""
     p = Pipeline(NAME)
     p.read("input", source)
     ports = {name: name for name in ("reports", "balances", "expenditures")}
     p.compute(ByKind, inputs={"input": None}, outputs=ports)
-    p.compute(Roads, inputs={"reports": KEY}, outputs={ANSWERS: "road_answers", CHARGES: "charges"})
+    made = {ANSWERS: "road_answers", CHARGES: "charges"}
+    p.compute(roads, inputs={"reports": KEY}, outputs=made, name=Roads.__name__)
     p.compute(
         Accounts,
         inputs={"charges": "vid", "balances": "vid"},

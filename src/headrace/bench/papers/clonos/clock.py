@@ -153,4 +153,5 @@ CLONOS_75 = PaperRow(
     measure_nothing,
     judge_nothing,
     note=NOT_APPLICABLE,
+    applies=False,
 )
