@@ -22,6 +22,7 @@ from headrace.bench.papers.local.engine import LocalRun, percentiles
 from headrace.bench.papers.row import PaperRow, Points
 from headrace.bench.papers.shape import Judgement, ShapeVerdict
 from headrace.model.context import TableContext
+from headrace.plan.decisions.next_step import Finish
 from headrace.plan.elastic.settings import EVEN, Scale
 from headrace.workloads.linear_road.given import TOOK, asked_of, given_answers, read_answers
 from headrace.workloads.linear_road.input_files import read_history, write_traffic
@@ -65,10 +66,13 @@ def measure(say: Say) -> Points:
         run = LocalRun(
             pipeline, threads=MAX_SLOTS, slots=1, max_slots=MAX_SLOTS, balance=EVEN,
             scale=Scale(every=2, cooldown="4s", drain="5s"), epoch_target_s=0.5, background=True,
+            until="end",
         )  # fmt: skip
         began = time.time()
         run.ran.elapsed = lambda: time.time() - (source.began or began + LEAD_S)
         ran = run.read(sum(index.lines))
+        while not isinstance(run.driver.step(), Finish):  # the last second is complete at the end
+            pass
         run.close()
         answers = read_answers(place / "out", source.arrival)
         verdict = validate(asked_of(place / "in"), given_answers(answers))
