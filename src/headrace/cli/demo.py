@@ -14,6 +14,8 @@ import msgspec
 from headrace import Pipeline
 from headrace.cli import options
 from headrace.cli.spark import spark_session
+from headrace.demo import edits
+from headrace.demo.model import STEADY
 from headrace.demo.outcome import Tail, read_outcome
 from headrace.demo.queries import make_log, write_log
 from headrace.demo.show import Announcer, closing_lines, opening_lines
@@ -50,6 +52,7 @@ Examples:
   headrace demo
   headrace demo word-count --input book.txt
   headrace demo top-editions --input edits.json.gz --dir /tmp/editions
+  headrace demo zeitgeist --input edits.json.gz
 
 \b
 Demos:
@@ -70,7 +73,8 @@ Demos:
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="HEADRACE_DEMO_INPUT",
     show_envvar=True,
-    help="A text for word-count, or edits as JSON lines for top-editions.  [default: generated]",
+    help="A text for word-count, or edits as JSON lines for top-editions and zeitgeist.  "
+    "[default: generated]",
 )
 @click.option("--resume", is_flag=True, help="Continue a run in --dir that was stopped or killed.")
 @options.master
@@ -92,11 +96,11 @@ def demo(
         raise HeadraceError(f"there is no demo {name!r}. Demos:\n{known}")
     if resume and directory is None:
         raise HeadraceError("--resume continues in a directory: name it with --dir")
-    if name == ZEITGEIST and given is not None:
-        raise HeadraceError("the demo zeitgeist makes its own input: leave --input out")
     place = prepare(directory, DemoMarker(name, seed), resume=resume)
     settings: dict[str, Any] = {"slots": slots, "epoch_target": epoch_target}
-    if name == ZEITGEIST:
+    if name == ZEITGEIST and (given is not None or (place / "input" / edits.FILE).exists()):
+        ended = _run_edits(place, given, master, settings)
+    elif name == ZEITGEIST:
         ended = _run_zeitgeist(place, seed, master, settings)
     else:
         ended = _run_text(name, place, given, seed, master, settings)
@@ -115,6 +119,26 @@ def _run_zeitgeist(place: Path, seed: int, master: str | None, settings: dict[st
         ended = _run(pipeline, place, spark, [findings], settings)
     if ended:
         for line in closing_lines(log, read_outcome(place / "output"), place):
+            click.echo(line)
+    return ended
+
+
+def _run_edits(
+    place: Path, given: Path | None, master: str | None, settings: dict[str, Any]
+) -> bool:
+    """The same over real edits."""
+    if given is not None and not (place / "input" / edits.FILE).exists():
+        edits.write_edits(given, place / "input")
+    pipeline = zeitgeist(
+        log_source(place / "input", edits.LATENESS), place / "output", rhythm=STEADY
+    )
+    for line in edits.opening_lines(sum(1 for _ in edits.read_edits(place / "input"))):
+        click.echo(line)
+    with spark_session(ZEITGEIST, master) as spark, terminal_view() as view:
+        ended = _run(pipeline, place, spark, [view], settings)
+    if ended:
+        found = read_outcome(place / "output")
+        for line in edits.closing_lines(edits.read_edits(place / "input"), found, place):
             click.echo(line)
     return ended
 

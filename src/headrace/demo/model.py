@@ -10,11 +10,29 @@ All functions are pure, so the pipeline and the plain-Python reference share the
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from headrace.model.values.time import HOUR
+from headrace.model.values.time import HOUR, MINUTE
 
 BUCKET = HOUR
 BUCKETS_PER_DAY = 24
+
+
+class Rhythm(NamedTuple):
+    """How time is cut into buckets, and after how many of them the same is expected again."""
+
+    bucket: int = BUCKET
+    """In microseconds."""
+    cycle: int = BUCKETS_PER_DAY
+
+    def slot_of(self, bucket: int) -> int:
+        """The place of a bucket in the cycle: the time of day, if that is a day."""
+        return bucket % self.cycle
+
+
+DAILY = Rhythm()
+STEADY = Rhythm(30 * MINUTE, 1)
+"""Each half hour is expected to be like those before it: for input of a single day."""
 
 LEVEL_RATE = 0.3
 SPREAD_RATE = 0.02
@@ -25,11 +43,6 @@ SPREAD_MIN = 0.7
 SPREADS_ALLOWED = 5.0
 # With this offset (Anscombe's) the root behaves down to the smallest counts.
 ROOT_OFFSET = 0.375
-
-
-def slot_of(bucket: int) -> int:
-    """The time of day of a bucket."""
-    return bucket % BUCKETS_PER_DAY
 
 
 def root(count: int) -> float:

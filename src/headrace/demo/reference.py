@@ -10,15 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from headrace.demo.model import (
-    BUCKET,
-    BUCKETS_PER_DAY,
-    SPREAD_MIN,
-    dip_limit,
-    learn,
-    slot_of,
-    spike_limit,
-)
+from headrace.demo.model import DAILY, SPREAD_MIN, Rhythm, dip_limit, learn, spike_limit
 from headrace.demo.queries import LATENESS
 from headrace.model.values.time import Duration, duration
 
@@ -38,21 +30,21 @@ class Finding(NamedTuple):
 
 
 def reference(
-    records: Iterable[Mapping[str, Any]], *, lateness: Duration = LATENESS
+    records: Iterable[Mapping[str, Any]], *, lateness: Duration = LATENESS, rhythm: Rhythm = DAILY
 ) -> list[Finding]:
     """All findings in records of `{"ts", "query"}`, sorted. Late records must not be among them."""
-    counts, proven = _count(records, "query", lateness)
+    counts, proven = _count(records, "query", lateness, rhythm)
     findings: list[Finding] = []
     for query, buckets in counts.items():
-        findings += _judge(query, dict(_closed(buckets, proven)), buckets)
+        findings += _judge(query, dict(_closed(buckets, proven)), buckets, rhythm)
     return sorted(findings)
 
 
 def region_counts(
-    records: Iterable[Mapping[str, Any]], *, lateness: Duration = LATENESS
+    records: Iterable[Mapping[str, Any]], *, lateness: Duration = LATENESS, rhythm: Rhythm = DAILY
 ) -> dict[tuple[str, int], int]:
     """(region, bucket) -> searches, empty buckets included once the region is known."""
-    counts, proven = _count(records, "region", lateness)
+    counts, proven = _count(records, "region", lateness, rhythm)
     return {
         (region, bucket): count
         for region, buckets in counts.items()
@@ -61,15 +53,15 @@ def region_counts(
 
 
 def _count(
-    records: Iterable[Mapping[str, Any]], column: str, lateness: Duration
+    records: Iterable[Mapping[str, Any]], column: str, lateness: Duration, rhythm: Rhythm
 ) -> tuple[dict[str, Counter[int]], int]:
     """(counts by key and bucket, the first bucket that the last watermark does not prove)."""
     counts: dict[str, Counter[int]] = {}
     newest = 0
     for record in records:
-        counts.setdefault(record[column], Counter())[record["ts"] // BUCKET] += 1
+        counts.setdefault(record[column], Counter())[record["ts"] // rhythm.bucket] += 1
         newest = max(newest, record["ts"])
-    return counts, (newest - duration(lateness)) // BUCKET
+    return counts, (newest - duration(lateness)) // rhythm.bucket
 
 
 def _closed(buckets: Counter[int], proven: int) -> Iterator[tuple[int, int]]:
@@ -78,15 +70,17 @@ def _closed(buckets: Counter[int], proven: int) -> Iterator[tuple[int, int]]:
         yield bucket, buckets[bucket]
 
 
-def _judge(query: str, closed: Mapping[int, int], counted: Counter[int]) -> Iterator[Finding]:
+def _judge(
+    query: str, closed: Mapping[int, int], counted: Counter[int], rhythm: Rhythm
+) -> Iterator[Finding]:
     levels: dict[int, float] = {}
     spread = SPREAD_MIN
     for bucket, count in closed.items():
-        level = levels.get(slot_of(bucket))
+        level = levels.get(rhythm.slot_of(bucket))
         if level is not None and count < (limit := dip_limit(level, spread)):
-            yield Finding("dip", query, bucket * BUCKET, limit)
+            yield Finding("dip", query, bucket * rhythm.bucket, limit)
         level, spread = learn(level, spread, count)
-        levels[slot_of(bucket)] = level
-        tomorrow, limit = bucket + BUCKETS_PER_DAY, spike_limit(level, spread)
-        if counted[tomorrow] > limit:
-            yield Finding("spike", query, tomorrow * BUCKET, limit)
+        levels[rhythm.slot_of(bucket)] = level
+        again, limit = bucket + rhythm.cycle, spike_limit(level, spread)
+        if counted[again] > limit:
+            yield Finding("spike", query, again * rhythm.bucket, limit)

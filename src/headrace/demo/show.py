@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import fill
 
-from headrace.demo.model import BUCKET, BUCKETS_PER_DAY, slot_of
+from headrace.demo.model import BUCKET, BUCKETS_PER_DAY, DAILY
 from headrace.demo.outcome import DemoOutcome, Row
 from headrace.demo.queries import DAYS, LATENESS, QUERIES, REGIONS, Planted, SearchLog
 from headrace.demo.reference import Finding, reference
@@ -115,9 +115,9 @@ def _false_alarm(incident: Incident) -> str:
 def _region_lines(rows: Iterable[Row]) -> list[str]:
     by_hour = {region: [0] * BUCKETS_PER_DAY for region in REGIONS}
     for row in rows:
-        by_hour.setdefault(row["region"], [0] * BUCKETS_PER_DAY)[slot_of(row["bucket"])] += row[
-            "count"
-        ]
+        by_hour.setdefault(row["region"], [0] * BUCKETS_PER_DAY)[DAILY.slot_of(row["bucket"])] += (
+            row["count"]
+        )
     return [f"  {region:10} {_bars(hours)}  {sum(hours):>8,}" for region, hours in by_hour.items()]
 
 

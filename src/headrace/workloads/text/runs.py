@@ -44,7 +44,7 @@ class TextWorkload:
         """Writes the input unless it is there; returns the number of records."""
         file = place / INPUT / "records.jsonl"
         if not file.exists():
-            rows = self.generated(seed) if given is None else self.of_lines(_lines(given))
+            rows = self.generated(seed) if given is None else self.of_lines(lines_of(given))
             file.parent.mkdir(parents=True, exist_ok=True)
             partial = file.with_name("records.partial")
             with partial.open("wb") as out:
@@ -67,7 +67,8 @@ class TextWorkload:
                 yield msgspec.json.decode(line)
 
 
-def _lines(file: Path) -> Iterator[str]:
+def lines_of(file: Path) -> Iterator[str]:
+    """The lines of a text file, which may be packed by gzip."""
     if not file.is_file():
         raise HeadraceError(f"there is no file {file} to read")
     raw = file.read_bytes()
