@@ -112,6 +112,7 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(BIN)/headrace bench latency --rate 0.1,0.3,0.5,0.7,0.9 --json out/latency.json $(BENCH_ARGS)
 	$(BIN)/headrace bench latency --query windowed-count --rate 0.1,0.3,0.5,0.7,0.9 \
 		--json out/latency-windowed.json $(BENCH_ARGS)
+	$(BIN)/headrace linear-road --roads 10 --minutes 60 --from-minute 50 --json out/linear-road.json
 	$(BIN)/headrace bench report out --output bench/REPORT.md
 
 papers: java $(READY) ## the papers' experiments, into out/papers and bench/PAPERS.md

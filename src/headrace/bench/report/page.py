@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bench.frame.provenance import machine_lines
-from headrace.bench.report.plots import SECTIONS, Plot, plots_of
+from headrace.bench.report.plot import SECTIONS, Plot
+from headrace.bench.report.plots import plots_of
 from headrace.errors import HeadraceError
 
 EXPECTED = (
@@ -16,14 +17,23 @@ EXPECTED = (
     "windowed-count-large", "windowed-count-small", "windowed-count-hot", "top-k-large",
     "top-k-small", "overhead", "recovery", "replay", "interval", "growth", "scale", "stores",
     "backends", "rescale", "deploy", "balance", "scaler", "memory", "eviction", "latency",
+    "latency-windowed", "keyed-count-foreign", "nexmark-q3", "nexmark-q8", "nexmark-q11",
+    "linear-road",
 )  # fmt: skip
 """What `make bench` writes. A file that is missing is named in the report as not run."""
 
 
+PAPERS = "papers"
+"""Where `make papers` writes."""
+
+
 def read_documents(directory: Path) -> dict[str, dict[str, Any]]:
-    """The documents in a directory, by the names of their files; a broken file is an error."""
+    """The documents in a directory, and of papers below it, by the names of their files.
+
+    A broken file is an error.
+    """
     found = {}
-    for path in sorted(directory.glob("*.json")):
+    for path in [*sorted(directory.glob("*.json")), *sorted(directory.glob(f"{PAPERS}/*.json"))]:
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
-from typing import Any, NamedTuple
 
-from headrace.bench.report.svg import bar_chart, line_chart
-
-Document = Mapping[str, Any]
-
-PERFORMANCE = "Throughput and latency, by query and peer"
-LOAD = "Load against latency"
-SCALING = "Scaling with keys, state, intervals and slots"
-TIMELINES = "Recovery, rescale and balance over time"
-GROWTH = "Growth"
-SECTIONS = (PERFORMANCE, LOAD, SCALING, TIMELINES, GROWTH)
-
-
-class Plot(NamedTuple):
-    """One plot."""
-
-    name: str
-    """Of its file, without a suffix."""
-    section: str
-    title: str
-    svg: str
+from headrace.bench.report.paper_plots import linear_road_plots, paper_plots
+from headrace.bench.report.plot import (
+    GROWTH,
+    LOAD,
+    PERFORMANCE,
+    SCALING,
+    TIMELINES,
+    Document,
+    Plot,
+    bars_of,
+)
+from headrace.bench.report.svg import line_chart
 
 
 def plots_of(name: str, document: Document) -> list[Plot]:
@@ -49,8 +40,10 @@ def plots_of(name: str, document: Document) -> list[Plot]:
             return [*_timelines(name, document), *_systems(name, document)]
         case "latency":
             return [*_sweep(name, document)]
+        case "linear-road":
+            return list(linear_road_plots(name, document))
         case "paper":
-            return []
+            return list(paper_plots(name, document))
     return list(_systems(name, document))
 
 
@@ -71,7 +64,7 @@ def _systems(name: str, document: Document) -> Iterable[Plot]:
             if isinstance(numbers, Mapping) and isinstance(numbers.get(figure), int | float)
         }
         if len(bars) >= 2:
-            yield _plot(f"{name}-{what}", PERFORMANCE, f"{name}: {what}", unit, bars)
+            yield bars_of(f"{name}-{what}", PERFORMANCE, f"{name}: {what}", unit, bars)
 
 
 def _sweep(name: str, document: Document) -> Iterable[Plot]:
@@ -104,7 +97,7 @@ def _recovery(name: str, document: Document) -> Iterable[Plot]:
         if numbers.get("recovery_ms") is not None
     }
     if bars:
-        yield _plot(f"{name}-time", TIMELINES, f"{name}: until latency is as before", "ms", bars)
+        yield bars_of(f"{name}-time", TIMELINES, f"{name}: until latency is as before", "ms", bars)
 
 
 def _replay(name: str, document: Document) -> Iterable[Plot]:
@@ -216,9 +209,3 @@ def _growth(name: str, document: Document) -> Iterable[Plot]:
             line = {what: [(p["epoch"], p[figure]) for p in points]}
             svg = line_chart(title, "epoch", unit, line)
             yield Plot(f"{name}-epochs-{figure}", GROWTH, title, svg)
-
-
-def _plot(name: str, section: str, title: str, unit: str, bars: Mapping[str, float]) -> Plot:
-    known = [value for value in bars.values() if value > 0]
-    log = bool(known) and max(known) / min(known) > 30
-    return Plot(name.replace(" ", "-"), section, title, bar_chart(title, unit, bars, log=log))

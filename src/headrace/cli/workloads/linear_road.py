@@ -7,10 +7,13 @@ import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
+from headrace.bench.frame.bars import Bar
+from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.cli import AS_A_PROCESS, options
 from headrace.cli.bench.options import json_file_option, number, say
 from headrace.cli.spark import spark_session
@@ -33,6 +36,7 @@ from headrace.workloads.linear_road.measuring import (
     validate_again,
 )
 from headrace.workloads.linear_road.traffic import Traffic
+from headrace.workloads.linear_road.validator import LIMIT_S
 
 LARGEST_MAX = 1_000
 
@@ -205,7 +209,8 @@ def _largest(
         largest = find_largest(LARGEST_MAX, held, traffic.roads)
     click.echo(f"The largest L that was held: {largest}")
     if json_file is not None:
-        _write(json_file, {"largest": largest, "runs": outcomes})
+        runs = [msgspec.to_builtins(outcome) for outcome in outcomes]
+        _write(json_file, {"benchmark": "linear-road-largest", "largest": largest, "runs": runs})
 
 
 def _tell(outcome: RoadOutcome, place: Path, json_file: Path | None) -> None:
@@ -213,9 +218,22 @@ def _tell(outcome: RoadOutcome, place: Path, json_file: Path | None) -> None:
         click.echo(line)
     click.echo(f"Input, answers and checkpoint are in {place}")
     if json_file is not None:
-        _write(json_file, outcome)
+        _write(json_file, _document(outcome))
     if outcome.right is False:
         raise HeadraceError("the answers are not those of the rules: see above")
+
+
+def _document(outcome: RoadOutcome) -> dict[str, Any]:
+    """What was measured, in the form of all benchmarks."""
+    worst = outcome.timed["all"].percentiles["p100"] if outcome.timed else None
+    bar = Bar(f"Linear Road, L = {outcome.roads}: slowest answer, s", "at most", LIMIT_S, worst)
+    return {
+        "benchmark": "linear-road",
+        **msgspec.to_builtins(outcome),
+        "bars": [bar.as_json(outcome.right is not False)] if outcome.timed else [],
+        "machine": describe_machine() | {"load_average_before": outcome.load_before},
+        "versions": describe_versions(),
+    }
 
 
 def _write(json_file: Path, document: object) -> None:

@@ -76,6 +76,8 @@ class RoadOutcome(msgspec.Struct, kw_only=True):
     cores: int
     load_before: list[float]
     load_after: list[float]
+    slowest: list[tuple[int, float]] = []
+    """(second of the input, how long its slowest answer took)."""
     clock_began: float | None = None
     """When the timed part began to arrive, in seconds since 1970."""
     verdict: dict[str, Any] | None = None
@@ -83,6 +85,13 @@ class RoadOutcome(msgspec.Struct, kw_only=True):
     right: bool | None = None
     held: bool | None = None
     """Whether every answer was right and in time; None if that was not looked at."""
+
+
+def slowest_by_second(answers: pa.Table) -> list[tuple[int, float]]:
+    """How long the slowest answer to each timed second took."""
+    timed = answers.filter(pc.is_valid(answers[TOOK])).group_by("time").aggregate([(TOOK, "max")])
+    found = zip(timed["time"].to_pylist(), timed[f"{TOOK}_max"].to_pylist(), strict=True)
+    return sorted((second, round(took, 3)) for second, took in found)
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -131,6 +140,7 @@ def measure(
         cores=os.cpu_count() or 1,
         load_before=list(load_before),
         load_after=list(load_after),
+        slowest=slowest_by_second(answers),
         clock_began=watch.source.began,
     )
     (output / OUTCOME).write_bytes(msgspec.json.encode(outcome))
