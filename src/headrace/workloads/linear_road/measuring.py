@@ -94,7 +94,7 @@ def slowest_by_second(answers: pa.Table) -> list[tuple[int, float]]:
     return sorted((second, round(took, 3)) for second, took in found)
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class LoadedRoads(msgspec.Struct, frozen=True):
     """What a run has loaded before it was left: a later one goes on with the timed part."""
 
     digest: str
@@ -104,13 +104,13 @@ class Loaded(msgspec.Struct, frozen=True):
 
 def load(
     directory: Path, index: Index, output: Path, settings: RoadSettings, *, spark: Any, say: Say
-) -> Loaded:
+) -> LoadedRoads:
     """Processes what lies before the timed part, and leaves the rest to `measure`."""
     if settings.from_minute is None:
         raise HeadraceError("there is nothing to load apart from the rest without --from-minute")
     _refuse_used(output, (ANSWERS, CHECKPOINT))
     watch = _run(directory, index, output, settings, spark=spark, say=say, load_only=True)
-    loaded = Loaded(index.digest, settings.from_minute, watch.loading_rate())
+    loaded = LoadedRoads(index.digest, settings.from_minute, watch.loading_rate())
     (output / LOADED).write_bytes(msgspec.json.encode(loaded))
     return loaded
 
@@ -198,10 +198,10 @@ def _paced_from(settings: RoadSettings) -> int | None:
     return None if settings.from_minute is None else settings.from_minute * 60
 
 
-def _loaded(output: Path, index: Index, settings: RoadSettings) -> Loaded | None:
+def _loaded(output: Path, index: Index, settings: RoadSettings) -> LoadedRoads | None:
     """What an earlier run has loaded; the next run starts anew."""
     try:
-        loaded = msgspec.json.decode((output / LOADED).read_bytes(), type=Loaded)
+        loaded = msgspec.json.decode((output / LOADED).read_bytes(), type=LoadedRoads)
     except FileNotFoundError:
         _refuse_used(output, (ANSWERS, CHECKPOINT))
         return None

@@ -83,6 +83,22 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
         "rounds": {"headrace-rescale": [[100.0, 120.0, 90.0]]},
         "systems": {"a": {"epoch_ms_p50": 1.0}, "b": {"epoch_ms_p50": 2.0}},
     },
+    "linear-road": {
+        "benchmark": "linear-road", "roads": 10, "slowest": [[3000, 1.2], [3001, 1.1]],
+        "timed": {"all": {"percentiles": {"p50": 1.0, "p100": 1.2}}},
+    },
+    "seep-6": {
+        "benchmark": "paper", "id": "seep-6",
+        "ours": {"epochs": [[n, 10 * n, 1, 1] for n in range(9)], "input_per_s": [10, 10],
+                 "slowest_answer_s": [0.5, 0.6]},
+    },
+    "floe-6b": {
+        "benchmark": "paper", "id": "floe-6b", "ours": {"throughput": [5, 9], "slots": [[0, 2]]},
+    },
+    "clonos-5": {
+        "benchmark": "paper", "id": "clonos-5",
+        "ours": {"queries": {"q1": {"overhead": -0.01}, "q5": {"overhead": 0.03}}},
+    },
 }  # fmt: skip
 
 
