@@ -33,8 +33,6 @@ from headrace.store.disk import DiskStore
 COST_US = 2_000
 WORD_US = 5_000
 SLOTS = 8
-BUSY = 0.4
-"""How busy all slots together are with words. The most frequent word alone needs half of a slot."""
 RATES = (100, 500, 1_000)
 EVERY = (1, 4, 16)
 REBALANCE_MS_MAX = 500.0
@@ -49,7 +47,7 @@ def measure_cascade(say: Say) -> Points:
     def word(n: int, dice: Random) -> str:
         return words(n, dice)
 
-    phases = [Phase(60, BUSY * SLOTS * 1e6 / WORD_US)]
+    phases = [Phase(60, 0.5 * SLOTS * 1e6 / WORD_US)]
     run, arrivals = serving(
         phases, word, cost_us=WORD_US, threads=2 * SLOTS, slots=SLOTS, balance=RING,
         epoch_target_s=0.5, max_slots=2 * SLOTS,
