@@ -71,10 +71,22 @@ class LoadMeter:
     def planned(self, epoch: int, wall: int) -> None:
         """A plan is about to run."""
         self._walls[epoch] = wall
+        self._drop_notes([e for e in self._walls if e < epoch - EPOCHS_KEPT])
         known: dict[int, int] | dict[int, Offered]
         for known in (self._walls, self._offered, self._took):
             for old in [e for e in known if e < epoch - EPOCHS_KEPT]:
                 del known[old]
+
+    def _drop_notes(self, epochs: Sequence[int]) -> None:
+        """Drops the notes of epochs: where nothing is balanced, no report ever takes them."""
+        if not epochs:
+            return
+        for slots in (*self._busy.values(), *self._records.values()):
+            for slot in list(slots):
+                for epoch in epochs:
+                    slots[slot].pop(epoch, None)
+                if not slots[slot]:
+                    del slots[slot]
 
     def offered(self, epoch: int, taken: int, left: int | None) -> None:
         """A plan reads about `taken` records, and leaves about `left`."""

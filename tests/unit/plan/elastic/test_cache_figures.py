@@ -2,7 +2,7 @@
 
 from headrace.plan.elastic.figures import CacheFigures, LoadState
 from headrace.plan.elastic.load import SlotNote
-from headrace.plan.elastic.meter import LoadMeter
+from headrace.plan.elastic.meter import EPOCHS_KEPT, LoadMeter
 from headrace.plan.elastic.settings import Elasticity
 
 
@@ -32,3 +32,17 @@ def test_older_reports_count_less_and_prefetched_objects_stay_counted() -> None:
 def test_what_is_known_of_a_computation_moves_with_its_name() -> None:
     state = LoadState(objects={"C": CacheFigures(1, 1)})
     assert state.renamed("C", "D").objects == {"D": CacheFigures(1, 1)}
+
+
+def test_notes_that_no_report_takes_are_dropped_with_their_epochs() -> None:
+    meter = LoadMeter()
+    for epoch in range(1, 500):
+        meter.planned(epoch, epoch * 1_000)
+        meter.heard([note(epoch, slot, 1, 0, 0, 0) for slot in (0, 1)])
+    kept = [*meter._busy["C"].values(), *meter._records["C"].values()]
+    assert [len(epochs) for epochs in kept] == [EPOCHS_KEPT + 1] * 4
+    assert all(set(epochs) == set(meter._walls) for epochs in kept)
+    for epoch in range(500, 700):  # a slot that is gone leaves nothing
+        meter.planned(epoch, epoch * 1_000)
+        meter.heard([note(epoch, 0)])
+    assert set(meter._busy["C"]) == set(meter._records["C"]) == {0}
