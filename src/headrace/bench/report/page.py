@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bench.frame.provenance import machine_lines
+from headrace.bench.growing.axes import AXES
+from headrace.bench.growing.run import EPOCHS, FILES
 from headrace.bench.report.plot import SECTIONS, Plot
 from headrace.bench.report.plots import plots_of
 from headrace.errors import HeadraceError
@@ -58,6 +60,7 @@ def render(documents: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Plot]]
     """The page as Markdown, and its plots."""
     plots = [plot for name, document in documents.items() for plot in plots_of(name, document)]
     missing = [name for name in EXPECTED if name not in documents]
+    missing += [f"growth with {axis}" for axis in _axes_left(documents.get("growth"))]
     lines = [
         "# Report of the benchmarks",
         "",
@@ -79,6 +82,14 @@ def render(documents: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Plot]]
         for plot in chosen:
             lines += [f"![{plot.title}]({plot.name}.svg)", ""]
     return "\n".join(lines).rstrip() + "\n", plots
+
+
+def _axes_left(growth: Mapping[str, Any] | None) -> list[str]:
+    """The axes that a document of growth does not have."""
+    if growth is None:
+        return []
+    files = [] if growth.get("epochs") else [FILES]
+    return files + [axis for axis in (*AXES, EPOCHS) if axis not in growth.get("axes", {})]
 
 
 def _bars(documents: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:

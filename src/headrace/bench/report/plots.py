@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
+from headrace.bench.papers.shape import slope
 from headrace.bench.report.paper_plots import linear_road_plots, paper_plots
 from headrace.bench.report.plot import (
     GROWTH,
@@ -189,7 +190,7 @@ def _growth(name: str, document: Document) -> Iterable[Plot]:
         yield Plot(f"{name}-files", GROWTH, title, svg)
     axes = document.get("axes", {})
     series = {
-        f"{axis}: power {found['slope']}": [(p["size"], p["cpu_ms"]) for p in found["points"]]
+        _powers(axis, found): [(p["size"], p["cpu_ms"]) for p in found["points"]]
         for axis, found in axes.items()
         if axis != "epochs"
     }
@@ -209,3 +210,11 @@ def _growth(name: str, document: Document) -> Iterable[Plot]:
             line = {what: [(p["epoch"], p[figure]) for p in points]}
             svg = line_chart(title, "epoch", unit, line)
             yield Plot(f"{name}-epochs-{figure}", GROWTH, title, svg)
+
+
+def _powers(axis: str, found: Document) -> str:
+    """The power over all sizes, and between the last two, where a fixed cost hides less."""
+    last = found["points"][-2:]
+    end = slope([p["size"] for p in last], [p["cpu_ms"] for p in last])
+    shown = "unknown" if end is None else f"{end:.2f}"
+    return f"{axis}: power {found['slope']:.2f}, at the end {shown}"

@@ -160,7 +160,8 @@ def test_the_report_names_what_was_not_run_and_which_bars_were_missed(tmp_path: 
     assert documents == len(DOCUMENTS)
     text = page.read_text()
     missing = next(line for line in text.splitlines() if line.startswith("- Not run:"))
-    assert "memory" in missing and "growth" not in missing
+    assert "memory" in missing and ", growth," not in missing
+    assert "growth with state" in missing and "growth with slots" not in missing
     assert "| throughput / a\\|b | 2 | at least 1.2 | reached |" in text
     assert "| growth | x | not measured | at most 1 | **missed** |" in text
     assert "2 cores: 3.5 to 3.5" in text and "pyspark 4.3" in text
