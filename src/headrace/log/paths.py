@@ -57,6 +57,7 @@ WORK = "work"
 ORDER_PART = "slots"
 """The label of parts of work orders, which are kept for some epochs."""
 RINGS = "rings"
+TABLES = "tables"
 DETERMINANTS = "determinants"
 SINKS = "sinks"
 PINS = "pins"
@@ -113,6 +114,11 @@ def gathered_marker(directory: int, limits: Limits = LIMITS) -> str:
 def state_directory(computation: str) -> str:
     """The directory of a computation's segments."""
     return f"{STATE}/{safe(computation)}"
+
+
+def tables_directory(computation: str) -> str:
+    """The directory of the versions of a computation's lookup table."""
+    return f"{TABLES}/{safe(computation)}"
 
 
 def read_directory(stream: str) -> str:

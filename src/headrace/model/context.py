@@ -147,6 +147,10 @@ class TableContext(Services):
     epoch: int
     """The epoch's number. Numbers rise, and the writes of an epoch take effect once."""
 
+    def planned_table(self) -> tuple[str, pa.Buffer] | None:
+        """Digest and bytes of the version of a lookup table that the plan names, if it does."""
+        return None
+
     @abstractmethod
     def keys(self) -> Sequence[Any]:
         """The distinct keys, in the order of `read()`."""

@@ -61,6 +61,14 @@ class WatermarkBound(msgspec.Struct, frozen=True):
     """The newest time that those splits had reached before the epoch."""
 
 
+class TableVersion(msgspec.Struct, frozen=True):
+    """A version of a lookup table that is refreshed."""
+
+    file: str
+    wall: int
+    """When it was read: the wall time of the plan that named it first."""
+
+
 class Plan(msgspec.Struct, frozen=True):
     """Everything that determines the input of an epoch."""
 
@@ -104,6 +112,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The state store, as users call it, without user and password; "" for segments."""
     written: bool = False
     """Whether deltas that do not ride are written without a sync, to be durable later (M2)."""
+    tables: dict[str, TableVersion] = {}
+    """Look-up -> the version of its table that the epoch uses, if it is refreshed."""
 
     @property
     def records(self) -> int:

@@ -27,6 +27,7 @@ from headrace.plan.epoch import (
     RecordFile,
     Sealing,
     SplitState,
+    TableVersion,
     WatermarkBound,
 )
 from headrace.plan.interval.state import CommitInterval, IntervalState
@@ -103,6 +104,8 @@ class Ledger(RingLedger):
     """The id that the checkpoint got when it was restored; empty: that of its IDENTITY file."""
     applied: AppliedState = AppliedState()
     """The state store, and how far it is applied (O)."""
+    tables: dict[str, TableVersion] = {}
+    """Look-up -> the version of its table in the last epoch, if it is refreshed."""
     interval: IntervalState = IntervalState()
     """Which epochs are durable, and which only written (M)."""
 
@@ -162,6 +165,7 @@ class Ledger(RingLedger):
         leaving = {stream: self.leaving(stream) for stream in commit.sealed}
         self.epoch = commit.epoch
         self.commit_position = position
+        self.tables = plan.tables if plan is not None else self.tables
         self.open_plan = None
         for old, new in commit.renamed.items():
             self.rename(old, new)
@@ -310,6 +314,10 @@ class Ledger(RingLedger):
     def records(self) -> set[str]:
         """Every file of the record of finished splits."""
         return {file.name for each in self.finished.values() for file in each.files}
+
+    def table_files(self) -> set[str]:
+        """Every file of a lookup table."""
+        return {version.file for version in self.tables.values()}
 
     def next_determinants(self, limits: Limits = LIMITS) -> int:
         """The directory for the next plan's calls that must not be repeated.

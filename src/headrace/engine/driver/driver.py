@@ -35,6 +35,7 @@ from headrace.engine.driver.takeover import (
 from headrace.engine.history.orders import work_order_of
 from headrace.engine.history.recovery import History
 from headrace.engine.history.rings import Rings
+from headrace.engine.history.tables import PlannedTables
 from headrace.engine.jobs.attempts import HeldUp, failed_often
 from headrace.engine.upkeep.collection import Collector, needed_by
 from headrace.engine.upkeep.compactor import changed_slots
@@ -92,8 +93,7 @@ class Driver:
         self.log = log
         self.history = history
         self.ledger = history.ledger
-        self._clock = setup.clock
-        self._seeds = setup.seeds
+        self._clock, self._seeds = setup.clock, setup.seeds
         self._fingerprint = setup.fingerprint
         self._waiter = waiter
         self._figures = Figures(setup, self.ledger, listeners)
@@ -101,6 +101,7 @@ class Driver:
         known = self.ledger.keys
         self._keys = {n: k for n, k in keys_of(self.topology).items() if known.get(n) != k}
         self._rings = Rings(self.store, self.ledger)
+        self._tables = PlannedTables(self.store, self.ledger, self.topology)
         self._elastic = Elastic(setup, self.ledger, self._rings.ring_of, listeners, self._figures)
         self.settings = settings_for(setup, self._elastic.report_every)
         spark, fills = self.substrate.spark, self.options.epoch_records is None
@@ -233,9 +234,8 @@ class Driver:
     def _decide(self) -> Run | Wait | Finish:
         wall = self._clock()
         records = slowed(self._pace.next(), carried_by_slot(self.ledger), self.ledger.limits)
-        offers = self._injectors.offers(
-            self.ledger, records, self.ledger.tasks or self.settings.tasks, wall
-        )
+        tasks = self.ledger.tasks or self.settings.tasks
+        offers = self._injectors.offers(self.ledger, records, tasks, wall)
         decision = decide(
             self.topology,
             self.ledger,
@@ -250,7 +250,7 @@ class Driver:
         if not isinstance(decision, Run):
             return decision
         self._elastic.planned(decision.plan, offers.values())
-        return Run(self._rings.prepare(decision.plan))
+        return Run(self._tables.prepare(self._rings.prepare(decision.plan)))
 
     def _run(self, plan: Plan) -> None:
         self._figures.begin()

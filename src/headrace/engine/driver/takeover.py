@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.engine.driver.setup import Setup
+from headrace.engine.history.tables import refreshing
 from headrace.errors import IncompatibleState
 from headrace.log import paths
 from headrace.log.entry import ACCEPT, VOID
@@ -23,6 +24,8 @@ def make_directories(store: Store, topology: Topology) -> None:
     """Creates every directory that tasks write to; tasks never create one."""
     for name in topology.keyed:
         store.make_directory(paths.state_directory(name))
+    for name in refreshing(topology):
+        store.make_directory(paths.tables_directory(name))
     for name in topology.graph.outlets:
         store.make_directory(paths.staged_directory(name))
     store.make_directory(paths.OUTBOX)

@@ -45,7 +45,8 @@ class Past(msgspec.Struct):
         """Every file of the checkpoint that a replay reads, except the log and logged answers."""
         found = {name for name, at in self._reads() if not at}
         named = {base for base in self.plan.ring_bases.values() if even_slots(base) is None}
-        return found | named | self.ledger.ring_objects()
+        tables = {version.file for version in self.plan.tables.values()}
+        return found | named | tables | self.ledger.ring_objects()
 
     def positions(self) -> set[int]:
         """The log positions whose entries hold segments or feedback that a replay reads (M1)."""
@@ -107,7 +108,7 @@ def epoch_of(position: int, entry: LogEntry) -> int:
 
 def state_files(ledger: Ledger) -> tuple[set[str], set[int]]:
     """Every file that a state consists of, and the log positions whose entries hold the rest."""
-    files: set[str] = ledger.records() | ledger.ring_objects()
+    files: set[str] = ledger.records() | ledger.ring_objects() | ledger.table_files()
     positions: set[int] = set()
     for name, at in _state_of_slots(ledger):
         if at:
@@ -167,7 +168,7 @@ def kept_epochs(store: Store, entries: list[tuple[int, LogEntry]] | None = None)
         for directory in [
             paths.OUTBOX,
             paths.RINGS,
-            *(f"{paths.STATE}/{c}" for c in store.list(paths.STATE)),
+            *(f"{d}/{c}" for d in (paths.STATE, paths.TABLES) for c in store.list(d)),
         ]
         for name in store.list(directory)
     }

@@ -205,6 +205,7 @@ class History:
         plan = self.ledger.open_plan
         replaced = {name for each in commit.sealed.values() for name in each.replaces}
         bases = {ref.base for ref in self.ledger.rings.values()} if commit.steps else set()
+        bases |= self.ledger.table_files()
         said = commit.interval
         if said is not None:  # what waits for its checkpoint is delivered after this commit (M7)
             said = msgspec.structs.replace(said, checkpoint=0)
@@ -212,7 +213,7 @@ class History:
         self.ledger.committed(commit, position, self._limits, changes, shards)
         deploys.committed(self.ledger, plan)
         fold_done(self.ledger)
-        bases -= {ref.base for ref in self.ledger.rings.values()}
+        bases -= {ref.base for ref in self.ledger.rings.values()} | self.ledger.table_files()
         left = replaced | bases | set(self.ledger.tally.take_left())
         if left:
             self._left.append((commit.epoch, frozenset(left)))
@@ -231,7 +232,8 @@ class History:
     def _named(self) -> set[str]:
         """Every file that the ledger names."""
         ledger = self.ledger
-        return {*ledger.tally.files, *ledger.tally.left} | ledger.records() | ledger.ring_objects()
+        others = ledger.records() | ledger.ring_objects() | ledger.table_files()
+        return {*ledger.tally.files, *ledger.tally.left} | others
 
     def _note_left(self, before: set[str]) -> None:
         """Notes which of these files the ledger no longer names, since an entry after a commit."""

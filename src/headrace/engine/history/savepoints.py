@@ -51,7 +51,8 @@ def read_savepoint(store: Store, savepoint: Savepoint) -> Ledger:
 def files_of(ledger: Ledger) -> set[str]:
     """Every file that a state without riders consists of, by its whole name."""
     outbox = {f"{paths.OUTBOX}/{file.name}" for files in ledger.outbox.values() for file in files}
-    return ledger.segments() | ledger.records() | ledger.ring_objects() | outbox
+    others = ledger.records() | ledger.ring_objects() | ledger.table_files()
+    return ledger.segments() | others | outbox
 
 
 def restored_ledger(saved: Ledger, identity: str) -> Ledger:

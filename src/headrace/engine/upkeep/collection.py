@@ -138,7 +138,7 @@ def collect(store: Store, log: EpochLog, needed: Needed) -> int:
     pinned = needed.saved | pins.files
     kept = needed.files | pinned
     gone = 0
-    states = [f"{d}/{c}" for d in (paths.STATE, paths.READ) for c in store.list(d)]
+    states = [f"{d}/{c}" for d in (paths.STATE, paths.READ, paths.TABLES) for c in store.list(d)]
     # Orphans of savepoints wait for the next savepoint: each listing is a request.
     for directory in [*states, paths.RINGS, *([paths.SAVEPOINTS] if needed.saved else [])]:
         found = _listed(store, directory)

@@ -23,19 +23,24 @@ from headrace.operators.columns.groups import Ints
 from headrace.operators.joins.rows import uniform
 from headrace.operators.lookup.index import LookupIndex, is_packed
 from headrace.operators.lookup.table import LookupTable
+from headrace.operators.lookup.versions import Refresh, version_of
 
 if TYPE_CHECKING:
     from headrace.model.context import TableContext
 
 _indexes: dict[tuple[str, tuple[str, ...]], LookupIndex] = {}
 """Indexes by content and columns, each built once per process."""
+_INDEXES_MAX = 32
+"""If there are more, those that were used longest ago are forgotten: tables are refreshed."""
 
 
 def index_of(side: LookupTable, columns: tuple[str, ...]) -> LookupIndex:
     place = (side.digest, columns)
-    if place not in _indexes:
-        _indexes[place] = LookupIndex(side.table, columns)
-    return _indexes[place]
+    found = _indexes.pop(place, None) or LookupIndex(side.table, columns)
+    _indexes[place] = found  # the newest last
+    while len(_indexes) > _INDEXES_MAX:
+        del _indexes[next(iter(_indexes))]
+    return found
 
 
 class Lookup(Computation):
@@ -43,9 +48,18 @@ class Lookup(Computation):
 
     reads_values = False  # it reads the records unchanged
 
-    def __init__(self, side: LookupTable, on: Mapping[str, str], how: str, where: str) -> None:
+    def __init__(
+        self,
+        side: LookupTable,
+        on: Mapping[str, str],
+        how: str,
+        where: str,
+        refresh: Refresh | None = None,
+    ) -> None:
         self.side = side
-        self.content = side.digest  # part of the fingerprint: other content makes another pipeline
+        # Part of the fingerprint: other content makes another pipeline, unless it is refreshed.
+        self.content = side.digest if refresh is None else refresh.shown
+        self.refresh = refresh
         self.on = tuple(on.items())
         self.how = how
         self.where = where
@@ -53,7 +67,9 @@ class Lookup(Computation):
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Looks up all rows of a task."""
-        index = index_of(self.side, tuple(column for _, column in self.on))
+        planned = None if self.refresh is None else ctx.planned_table()
+        side = self.side if planned is None else version_of(*planned)
+        index = index_of(side, tuple(column for _, column in self.on))
         (given,) = ctx.inputs()
         rows = given.rows
         values = None if rows.columns is not None else rows.values()
@@ -70,13 +86,13 @@ class Lookup(Computation):
             return
         asking, matched = self._with_unmatched(len(rows), *found)
         made: dict[str, Cells] = {n: c.take(pa.array(asking)) for n, c in columns.items()}
-        schema = self.side.table.schema
+        schema = side.table.schema
         for name in self.added:
             if is_packed(schema.field(name)):
                 cells = index.cells(name)
                 made[name] = [None if at is None else cells[at] for at in matched.to_pylist()]
             else:
-                made[name] = one_array(self.side.table.column(name).take(matched))
+                made[name] = one_array(side.table.column(name).take(matched))
         if values is not None:
             # A null has no type here, and other rows must not give it one.
             made = {n: c if isinstance(c, list) else canonical(c) for n, c in made.items()}

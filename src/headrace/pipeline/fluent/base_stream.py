@@ -170,20 +170,37 @@ class BaseStream(Generic[V, A]):
         inputs = {self.name: given}
         return self._alike(self._step("dedup", DedupWithin(within_us), inputs=inputs, **options))
 
-    def lookup(self, table: Any, *, on: On | None = None, how: str = "left", **options: Any) -> A:
+    def lookup(
+        self,
+        table: Any,
+        *,
+        on: On | None = None,
+        how: str = "left",
+        refresh: Duration | None = None,
+        **options: Any,
+    ) -> A:
         """Adds the columns of the matching rows of a bounded table.
 
         `table` is a pandas, Polars, Arrow or Spark DataFrame, a dict (key -> columns), a list of
         dicts or a bounded source. It is read now, and becomes part of the pipeline.
         `on` is a column of both, a tuple of such columns, or {stream column: table column}; by
         default the stream's key. `how="left"` keeps records without a match, "inner" drops them.
+        `refresh="10m"` reads the table again after that time, for the next epoch: then it is a
+        bounded source, or a function that returns one of the others.
         """
         key = self.key if on is None else on
         if key is None or key == () or (callable(key) and not isinstance(key, Mapping)):
             raise InvalidPipeline(f"{self.name}.lookup: say on= which column")
         known = self._catalog.columns_of(self.name)
         name, columns = lookup(
-            self._catalog, self.name, table, on=key, how=how, columns=known, **options
+            self._catalog,
+            self.name,
+            table,
+            on=key,
+            how=how,
+            columns=known,
+            refresh=refresh,
+            **options,
         )
         if columns is not None:
             self._catalog.know_columns(name, columns)

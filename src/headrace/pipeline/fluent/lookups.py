@@ -7,8 +7,10 @@ from typing import Any
 
 from headrace.errors import InvalidPipeline
 from headrace.model.values.column_names import check_column
+from headrace.model.values.time import Duration
 from headrace.operators.lookup.lookup import Lookup, clashing, index_of
 from headrace.operators.lookup.table import lookup_table
+from headrace.operators.lookup.versions import Refresh
 from headrace.pipeline.fluent.catalog import Catalog
 
 On = str | tuple[str, ...] | Mapping[str, str]
@@ -23,6 +25,7 @@ def lookup(
     how: str = "left",
     columns: tuple[str, ...] | None = None,
     name: str | None = None,
+    refresh: Duration | None = None,
     **options: Any,
 ) -> tuple[str, tuple[str, ...] | None]:
     """Looks every record up in a lookup table; returns the new stream's name and known columns.
@@ -37,7 +40,11 @@ def lookup(
     pairs = {column: column for column in on} if pairs is None else pairs
     if not pairs:
         raise InvalidPipeline(f"{where}: on= names at least one column")
-    side = lookup_table(table, key=tuple(pairs.values()), where=where)
+    if refresh is None:
+        again, side = None, lookup_table(table, key=tuple(pairs.values()), where=where)
+    else:
+        again = Refresh(table, refresh, key=tuple(pairs.values()), where=where)
+        side = again.read()
     have = tuple(side.table.column_names)
     for mine, theirs in pairs.items():
         check_column(mine, columns, where=f"{where}, on=")
@@ -47,5 +54,7 @@ def lookup(
     if clash:
         raise InvalidPipeline(clashing(where, clash))
     index_of(side, tuple(pairs.values()))  # fails here if a column cannot be used for look-ups
-    name = catalog.add_step(name, Lookup(side, pairs, how, where), {stream: None}, name, **options)
+    name = catalog.add_step(
+        name, Lookup(side, pairs, how, where, again), {stream: None}, name, **options
+    )
     return name, None if columns is None else (*columns, *added)

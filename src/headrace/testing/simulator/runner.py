@@ -24,7 +24,7 @@ from headrace.testing.simulator.workloads import WORKLOADS
 TRACE_LINES_MAX = 60
 COPIES, DEPLOYS = "copies", "deploys"
 MOVING, BASKETS, STORED = "moving", "baskets", "stored"
-SHARES = {"limited": 0.1, MOVING: 0.04}
+SHARES = {"limited": 0.1, MOVING: 0.04, "refreshed": 0.04}
 """How often these workloads are chosen: with dice of their own, so that others keep their seeds."""
 STORED_SHARE = 0.08
 """How often a schedule has a state store: with dice of its own too."""

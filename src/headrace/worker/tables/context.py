@@ -13,6 +13,8 @@ import xxhash
 from headrace.causal.lineage import keyless_origin, production_identity
 from headrace.causal.services import Drawing
 from headrace.errors import InvalidRecord, UserCodeError
+from headrace.log import paths
+from headrace.log.content import map_named, verify
 from headrace.model.context import Input, TableContext
 from headrace.model.values.arrow import one_batch
 from headrace.model.values.rows import Rows
@@ -216,6 +218,14 @@ class KeylessTableContext(BareTableContext):
                 rows, causes = rows.take(kept), at[kept]
         if len(rows):
             super()._emit(rows, to, key_index, causes, ties)
+
+    def planned_table(self) -> tuple[str, pa.Buffer] | None:
+        version = self._emitter.order.plan.tables.get(self._node.name)
+        if version is None:
+            return None
+        data = map_named(self._emitter.runtime.store, version.file)
+        verify(version.file, data)
+        return paths.digest_in(version.file), data
 
     def inputs(self) -> Sequence[Input]:
         stream = self._node.inputs[self._index].stream

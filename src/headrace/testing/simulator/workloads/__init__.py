@@ -17,6 +17,7 @@ from headrace.testing.simulator.workloads.ids import OrderedIds, UnorderedIds
 from headrace.testing.simulator.workloads.levels import AtLeastOnce, AtMostOnce
 from headrace.testing.simulator.workloads.limited import Limited
 from headrace.testing.simulator.workloads.moving import Moving
+from headrace.testing.simulator.workloads.refreshed import Refreshed
 from headrace.testing.simulator.workloads.ties import Ties
 from headrace.testing.simulator.workloads.transfers import Transfers
 
@@ -33,4 +34,5 @@ WORKLOADS: Mapping[str, Callable[[Random], Workload]] = {
     "limited": Limited,
     "moving": Moving,
     "baskets": Baskets,
+    "refreshed": Refreshed,
 }
