@@ -14,8 +14,7 @@ from tests.unit.systems import limited
 from headrace import Checkpoint, InvalidPipeline, Pipeline, SourceError, sinks, sources
 from headrace.engine.primitives.backups.restoring import restore_backup
 from headrace.engine.primitives.backups.taking import back_up
-from headrace.plan.decisions.refreshing import RETRY_US, next_try, tables_due
-from headrace.plan.epoch import TableVersion
+from headrace.operators.lookup.refreshing import RETRY_US, next_try, tables_due
 from headrace.store.memory import MemoryStore
 from headrace.testing import Harness
 
@@ -221,10 +220,9 @@ def test_what_cannot_be_refreshed_is_refused(table, refresh, message):
 
 
 def test_when_a_table_is_due():
-    version = TableVersion("f", 100)
     every = {"a": 50}
     assert tables_due({"a": None}, every, {}, 100) == ["a"]
-    assert tables_due({"a": version}, every, {}, 149) == []
-    assert tables_due({"a": version}, every, {}, 150) == ["a"]
-    assert tables_due({"a": version}, every, {"a": 160}, 150) == []
+    assert tables_due({"a": 100}, every, {}, 149) == []
+    assert tables_due({"a": 100}, every, {}, 150) == ["a"]
+    assert tables_due({"a": 100}, every, {"a": 160}, 150) == []
     assert next_try(0, 50) == 50 and next_try(0, 10 * RETRY_US) == RETRY_US

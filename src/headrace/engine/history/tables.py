@@ -17,10 +17,10 @@ import msgspec
 from headrace.log import paths
 from headrace.log.content import digest_of, write_named
 from headrace.operators.lookup.lookup import Lookup
+from headrace.operators.lookup.refreshing import next_try, tables_due
 from headrace.operators.lookup.table import LookupTable
 from headrace.operators.lookup.versions import ChangedColumns, bytes_of
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.decisions.refreshing import next_try, tables_due
 from headrace.plan.epoch import Plan, TableVersion
 from headrace.plan.ledger import Ledger
 from headrace.store.store import Store
@@ -60,7 +60,8 @@ class PlannedTables:
         }  # fmt: skip
         every = {name: lookup.refresh.every_us for name, lookup in self._lookups.items()
                  if lookup.refresh is not None}  # fmt: skip
-        for name in tables_due(known, every, self._not_before, plan.wall):
+        read_at = {n: None if version is None else version.wall for n, version in known.items()}
+        for name in tables_due(read_at, every, self._not_before, plan.wall):
             version = self._version(name, known[name], plan)
             if version is not None:
                 known[name] = self._read[name] = version

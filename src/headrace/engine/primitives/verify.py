@@ -65,10 +65,8 @@ _BODIES: dict[str, Any] = {
     LAPSE: LapseBody, CONTROL: bodies.ControlBody, RESTORE: bodies.RestoreBody,
     CHECKPOINT: bodies.CheckpointBody,
 }  # fmt: skip
-_BY_CONTENT = (
-    paths.STATE, paths.READ, paths.RINGS, paths.TABLES, paths.OUTBOX, paths.STAGED,
-    paths.SAVEPOINTS,
-)  # fmt: skip
+_BY_CONTENT = (paths.STATE, paths.READ, paths.RINGS, paths.TABLES, paths.OUTBOX, paths.STAGED,
+               paths.SAVEPOINTS)  # fmt: skip
 _UNCHECKED = (paths.MERGED, paths.WORK, paths.SOURCES, paths.SINKS, paths.CELLS, paths.STATUS)
 """What bears no checksum of ours, is checked by whoever uses it, or is only for people."""
 

@@ -25,7 +25,7 @@ from headrace.testing.simulator.workloads.source import SimulatedSource
 KEYS = 3
 
 
-class Table:
+class ChangingTable:
     """The table outside."""
 
     def __init__(self, random: Random) -> None:
@@ -41,7 +41,7 @@ class Table:
         return {key: {"version": self.readings} for key in range(KEYS)}
 
 
-_table = Table(Random(0))
+_table = ChangingTable(Random(0))
 
 
 def read_table() -> dict[int, dict[str, int]]:
@@ -49,7 +49,7 @@ def read_table() -> dict[int, dict[str, int]]:
     return _table.read()
 
 
-class Keep(Computation):
+class KeepVersions(Computation):
     """Keeps which versions the records of a key met."""
 
     met: list[list[int]] = state()
@@ -68,7 +68,7 @@ class Refreshed:
             return {"id": i, "key": i % KEYS, "at": at}
 
         global _table
-        self.table = _table = Table(random)
+        self.table = _table = ChangingTable(random)
         self._every = random.choice(("1us", "1ms", "1s"))
         self.count = random.randint(6, 20)
         self.records = {"in": stamped(random, self.count, record)}
@@ -81,7 +81,7 @@ class Refreshed:
         timing = Timing(timestamp="at", lateness=f"{LATENESS_US}us")
         read = p.read("in", SimulatedSource(timing, self.records["in"]))
         looked = read.lookup(read_table, on="key", refresh=self._every, name="looked")
-        p.compute(Keep, inputs={looked: "key"})
+        p.compute(KeepVersions, inputs={looked: "key"})
         looked.write(Memory())
         return p
 
@@ -99,7 +99,7 @@ class Refreshed:
         """State and output met the same versions."""
         if sorted(self._published) != list(range(self.count)):
             raise Violation(f"published {sorted(self._published)} of {self.count}")
-        kept = [tuple(met) for _, s in outcome.checkpoint.scan("Keep") for met in s["met"]]
+        kept = [tuple(met) for _, s in outcome.checkpoint.scan("KeepVersions") for met in s["met"]]
         if sorted(kept) != sorted(self._published.items()):
             raise Violation(f"{sorted(kept)} are kept, {sorted(self._published.items())} published")
         if any(version > self.table.readings for version in self._versions.values()):

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.plan.epoch import TableVersion
-
 RETRY_US = 10_000_000
 """How long after a failure a table is tried again, or sooner if it is refreshed more often."""
 
 
 def tables_due(
-    known: Mapping[str, TableVersion | None],
+    read_at: Mapping[str, int | None],
     every_us: Mapping[str, int],
     not_before: Mapping[str, int],
     wall: int,
 ) -> list[str]:
-    """The look-ups whose tables are to be read for a plan of this wall time."""
+    """The look-ups whose tables are to be read for a plan of this wall time.
+
+    `read_at`: when each was read last; None if it has no version yet.
+    """
     return [
         name
-        for name, version in known.items()
-        if version is None
-        or (wall - version.wall >= every_us[name] and wall >= not_before.get(name, wall))
+        for name, at in read_at.items()
+        if at is None or (wall - at >= every_us[name] and wall >= not_before.get(name, wall))
     ]
 
 
