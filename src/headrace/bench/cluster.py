@@ -6,11 +6,9 @@ killed. Everything listens on 127.0.0.1, on free ports.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyspark
 
 from headrace.bench.servers.processes import free_port
+from headrace.bench.servers.standalone import SHORT_LIVED, daemon_command, daemon_environment
 from headrace.errors import HeadraceError
 
 START_S = 300.0
@@ -79,7 +77,7 @@ class Cluster:
             "spark.shuffle.readHostLocalDisk": "false",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
-            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": SHORT_LIVED,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
@@ -149,11 +147,7 @@ class Cluster:
         return found
 
     def _launch(self, name: str, *arguments: str) -> None:
-        kind = name.partition("-")[0]
-        package = f"org.apache.spark.deploy.{kind}.{kind.capitalize()}"
-        home = Path(pyspark.__file__).parent
-        command = [str(home / "bin" / "spark-class"), package, "--host", "127.0.0.1"]
-        command += ["--webui-port", "0", *arguments]
+        command = daemon_command(name.partition("-")[0], *arguments)
         command, environment = self.command_of(name, command), self.environment_of(name)
         with open(self.directory / f"{name}.log", "wb") as log:
             self._started.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
@@ -164,16 +158,7 @@ class Cluster:
 
     def environment_of(self, name: str) -> dict[str, str]:
         """The environment of a process of the cluster."""
-        return {
-            **os.environ,
-            "SPARK_HOME": str(Path(pyspark.__file__).parent),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-            "-Dspark.deploy.maxExecutorRetries=-1",
-            "SPARK_LOCAL_DIRS": str(self.directory),
-            "PYSPARK_PYTHON": sys.executable,
-        }
+        return daemon_environment(self.directory, "-Dspark.deploy.maxExecutorRetries=-1")
 
 
 @contextmanager

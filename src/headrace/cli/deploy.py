@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from headrace.cli import options
-from headrace.cli.spark import spark_session
+from headrace.cli.spark import spark_session, use_py_files
 from headrace.cli.targets import load_pipeline
 from headrace.engine.leading.signals import STOPPING, graceful_stop
 from headrace.errors import IncompatibleState
@@ -86,7 +86,7 @@ Examples:
     help="The source of this stream is the same data at another place.",
 )
 @options.state
-@options.master
+@options.spark
 @options.slots
 @options.epoch_target("1s")
 @options.epoch_records
@@ -101,6 +101,9 @@ def deploy(
     checkpoint: str,
     target: str,
     master: str | None,
+    conf: dict[str, str],
+    packages: tuple[str, ...],
+    py_files: tuple[str, ...],
     mode: str | None,
     calls: str | None,
     moved: tuple[str, ...],
@@ -113,13 +116,15 @@ def deploy(
     The former code is its guard until the deploy is confirmed, and takes back by itself where the
     new code fails; it ends with status 0 when the deploy is confirmed.
     """
+    use_py_files(py_files)
     pipeline = load_pipeline(target)
     pipeline.validate()
+    session = partial(spark_session, pipeline.name, master, conf=conf, packages=packages)
     with ExitStack() as stack:
         view = stack.enter_context(terminal_view())
         job = pipeline.deploy(
             checkpoint=checkpoint,
-            spark=lambda: stack.enter_context(spark_session(pipeline.name, master)),
+            spark=lambda: stack.enter_context(session(py_files=py_files)),
             mode=mode or "",
             calls=calls or "",
             moved=moved,

@@ -36,6 +36,7 @@ VERBS = {
     "store": "headrace.cli.store",
     "compact-output": "headrace.cli.compact_output",
     "ui": "headrace.cli.ui",
+    "cluster": "headrace.cli.cluster.group",
     "demo": "headrace.cli.demo",
     "nexmark": "headrace.cli.workloads.nexmark",
     "linear-road": "headrace.cli.workloads.linear_road",
@@ -89,6 +90,7 @@ Examples:
   headrace state get state/orders Orders o1
   headrace replay shop.orders:pipeline --checkpoint state/orders --epoch 17
   headrace store check s3://bucket/orders
+  headrace cluster start --executors 3
   headrace bench keyed-count --records 1000000 --keys 1000 --json out/keyed-count.json
   headrace nexmark q5 --events 1000000 --output out/q5
   headrace chaos --seeds 2000""",

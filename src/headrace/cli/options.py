@@ -78,6 +78,61 @@ master = click.option(
     metavar="URL",
     help="Spark master, such as spark://host:7077.  [default: all cores of this machine]",
 )
+
+
+def _conf(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """K=V, several times, as a mapping; the last one of a name counts, as for spark-submit."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.startswith("spark."):
+            shown = name if equals else text  # a value may be a secret
+            raise click.BadParameter(
+                f"{shown!r} is no setting of Spark: write spark.NAME=VALUE", ctx, param
+            )
+        if name == "spark.master":
+            raise click.BadParameter("give spark.master as --master", ctx, param)
+        found[name] = value
+    return found
+
+
+def _listed(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Names with commas between them, in one option or in several."""
+    return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
+
+
+conf = click.option(
+    "--conf",
+    multiple=True,
+    callback=_conf,
+    metavar="K=V",
+    help="A setting of Spark, such as spark.executor.memory=2g. May be given several times. The "
+    "command line of a process is visible to others: secrets belong into spark-defaults.conf.",
+)
+packages = click.option(
+    "--packages",
+    multiple=True,
+    callback=_listed,
+    metavar="G:A:V",
+    help="Java packages by their Maven coordinates, with commas between them.",
+)
+py_files = click.option(
+    "--py-files",
+    multiple=True,
+    callback=_listed,
+    metavar="FILES",
+    help="Modules (.py) and packages (.zip) that the pipeline imports, with commas between them. "
+    "Spark brings them to its workers; the pipeline itself may lie in one.",
+)
+
+
+def spark(command: Command) -> Command:
+    """The options of a verb that starts Spark for a pipeline of the user's."""
+    for option in (py_files, packages, conf, master):
+        command = option(command)
+    return command
+
+
 slots = click.option(
     "--slots",
     type=click.IntRange(min=1),

@@ -9,7 +9,7 @@ from typing import Unpack
 import click
 
 from headrace.cli import options
-from headrace.cli.spark import spark_session
+from headrace.cli.spark import spark_session, use_py_files
 from headrace.cli.targets import load_pipeline
 from headrace.engine.driver.keeping import require_interval
 from headrace.engine.leading.signals import STOPPING, graceful_stop
@@ -28,7 +28,8 @@ from headrace.store.location import checkpoint_store
 Examples:
   headrace run shop.orders:pipeline --checkpoint state/orders
   headrace run shop.orders:pipeline --checkpoint state/orders --until end
-  headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077
+  headrace run shop.orders:pipeline --checkpoint /shared/orders --master spark://host:7077 \\
+    --conf spark.executor.memory=2g --py-files build/shop.zip
   headrace run shop.orders:pipeline --checkpoint /shared/orders --standby
   headrace run shop.orders:pipeline --checkpoint state/orders --scale on --max-slots 16
   headrace run shop.orders:pipeline --checkpoint state/orders --checkpoint-every 10s
@@ -58,7 +59,7 @@ Examples:
     help="How many past epochs keep all that `headrace replay` needs.",
 )
 @options.state
-@options.master
+@options.spark
 @options.slots
 @options.balance
 @options.scale
@@ -125,6 +126,9 @@ def run(
     target: str,
     checkpoint: str,
     master: str | None,
+    conf: dict[str, str],
+    packages: tuple[str, ...],
+    py_files: tuple[str, ...],
     metrics_port: int | None,
     log_format: str,
     **options: Unpack[RunOptions],
@@ -140,6 +144,7 @@ def run(
     The exit status is 0 after an end or a signal, 1 after an error, 2 for wrong options, 130 after
     a second signal.
     """
+    use_py_files(py_files)
     pipeline = load_pipeline(target)
     store = checkpoint_store(checkpoint)
     pipeline.validate()  # Errors in it are reported before Spark starts.
@@ -158,7 +163,10 @@ def run(
             metrics = PrometheusListener()
             server = opened.enter_context(metrics.serve(metrics_port))
             listeners.append(metrics)
-        spark = opened.enter_context(spark_session(pipeline.name, master))
+        session = spark_session(
+            pipeline.name, master, conf=conf, packages=packages, py_files=py_files
+        )
+        spark = opened.enter_context(session)
         if log_format == "text":
             listeners.insert(0, opened.enter_context(terminal_view()))
         if server is not None:

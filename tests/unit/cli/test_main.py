@@ -25,8 +25,8 @@ class Engine:
         self.fails: BaseException | None = None
 
     @contextmanager
-    def session(self, name: str, master: str | None = None) -> Iterator[str]:
-        self.asked |= {"name": name, "master": master}
+    def session(self, name: str, master: str | None = None, **given: Any) -> Iterator[str]:
+        self.asked |= {"name": name, "master": master, **given}
         yield "spark"
 
     def start(self, pipeline: Pipeline, **arguments: Any) -> "Engine":
@@ -97,6 +97,8 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
     answer = headrace(
         *("run", "cli_shop:p", "--checkpoint", "state", "--until", "caught-up"),
         *("--master", "local[1]", "--slots", "3", "--epoch-target", "250ms"),
+        *("--conf", "spark.executor.memory=2g", "--conf", "spark.app.name=a=b"),
+        *("--packages", "a:b:1,c:d:2", "--packages", "e:f:3", "--py-files", "cli_shop.py"),
         *("--standby", "--lease", "5s", "--give-up-after", "10m"),
         *("--replicas", "1", "--epoch-timeout", "30s", "--local-cache", "2GB"),
         *("--epoch-records", "500", "--balance", "ring", "--scale", "above=0.8"),
@@ -108,6 +110,9 @@ def test_a_run_passes_its_options_on(engine: Engine) -> None:
     assert engine.asked == {
         "name": "shop",
         "master": "local[1]",
+        "conf": {"spark.executor.memory": "2g", "spark.app.name": "a=b"},
+        "packages": ("a:b:1", "c:d:2", "e:f:3"),
+        "py_files": ("cli_shop.py",),
         "checkpoint": "state",
         "spark": "spark",
         "until": "caught_up",

@@ -1,7 +1,7 @@
 """Spark sessions of our own: tasks are retried, logs are quiet, a failed start gives its reason.
 
 `local_session` is for users who bring no session: this machine, all cores. Commands start theirs
-with their own settings.
+with their own settings. Under `spark-submit` its master and its settings hold, and none of ours.
 """
 
 from __future__ import annotations
@@ -21,6 +21,18 @@ from headrace.errors import SparkError
 TASK_TRIES = 4
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 NO_PAGES = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+NO_CLUSTER_MODE = (
+    "this process is the driver, so it cannot be sent to a cluster. On YARN and Kubernetes give "
+    "`spark-submit --deploy-mode cluster` a program that runs the pipeline (the guide Deployment "
+    "has one). A standalone cluster takes no Python driver: run it on a machine near the cluster, "
+    "and a second one with --standby on another machine"
+)
+"""What to do where somebody asks for Spark's cluster deploy mode."""
+
+
+def is_submitted() -> bool:
+    """Whether `spark-submit` has started this program: then it has chosen master and settings."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def default_master() -> str:
@@ -35,24 +47,32 @@ def local_session() -> Any:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
+    if is_submitted():
+        return start_session("headrace", None, {})
     check_java()
     return start_session("headrace", default_master(), {**NO_PAGES, **LOOPBACK})
 
 
-def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
-    """A new session, without the messages of a starting JVM."""
+def start_session(name: str, master: str | None, settings: Mapping[str, str]) -> Any:
+    """A new session, without the messages of a starting JVM.
+
+    Without a master it is the one that `spark-submit` was given, and the name is its as well.
+    """
     # Workers must run this very Python, also where the virtual environment is not activated.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if master.startswith("local"):
+    if master is not None and master.startswith("local"):
         # Otherwise Spark resolves the host's name, and warns about the result.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     before = SparkContext._active_spark_context
-    say_progress(f"Starting Spark on {master}; this takes some seconds.")
-    builder = SparkSession.builder.master(master).appName(name)
+    where = "as spark-submit was told" if master is None else f"on {master}"
+    say_progress(f"Starting Spark {where}; this takes some seconds.")
+    builder = SparkSession.builder
+    if master is not None:
+        builder = builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
     said: list[str] = []
@@ -64,9 +84,9 @@ def start_session(name: str, master: str, settings: Mapping[str, str]) -> Any:
             _made.add(session.sparkContext)
         return session
     except Exception as error:  # Spark, py4j and the shell raise different types.
-        raise SparkError(
-            f"Spark did not start on {master!r}: {reason_in([*said, *str(error).splitlines()])}"
-        ) from error
+        reason = reason_in([*said, *str(error).splitlines()])
+        hint = f" ({NO_CLUSTER_MODE})" if "Cluster deploy mode" in reason else ""
+        raise SparkError(f"Spark did not start {where}: {reason}{hint}") from error
 
 
 def say_progress(text: str) -> None:

@@ -1,0 +1,1 @@
+"""`headrace cluster`: a standalone cluster of Spark on this machine, for trying out."""
