@@ -30,6 +30,20 @@ NO_CLUSTER_MODE = (
 """What to do where somebody asks for Spark's cluster deploy mode."""
 
 
+SPARK_MIN = (4, 1)
+"""4.1 has `repartitionById`, which brings every record to the task of its slot."""
+
+
+def check_version(version: str) -> None:
+    """SparkError for a Spark that is too old. Newer ones than were tested are let through."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if numbers < SPARK_MIN:
+        raise SparkError(
+            f"this session runs Spark {version}, and Headrace needs Spark 4.1 or newer: "
+            "pip install 'pyspark>=4.1,<4.4', or choose a cluster with a newer Spark"
+        )
+
+
 def is_submitted() -> bool:
     """Whether `spark-submit` has started this program: then it has chosen master and settings."""
     return "PYSPARK_GATEWAY_PORT" in os.environ

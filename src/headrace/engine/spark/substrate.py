@@ -27,6 +27,7 @@ from headrace.engine.spark.anchors import Anchors
 from headrace.engine.spark.deadline import Deadline, JobMonitor
 from headrace.engine.spark.jvm_noise import FAREWELL_S, NoFarewell
 from headrace.engine.spark.probe import look_at_workers
+from headrace.engine.spark.session import check_version
 from headrace.engine.spark.shipping.shipment import pickled
 from headrace.engine.spark.tasks import (
     PLACE,
@@ -102,6 +103,7 @@ class SparkSubstrate:
         local_cache_bytes: int = LOCAL_CACHE_BYTES,
         state: StateChoice = IN_SEGMENTS,
     ) -> None:
+        check_version(spark.version)
         self.spark = spark
         self._context = _context(spark)
         self._session = spark.newSession()
