@@ -16,10 +16,10 @@ FLIPS ?= 1000
 BENCH_ARGS ?= --rounds 3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-servers lint types format docs bench papers chaos java
+.PHONY: help setup demo test test-servers test-versions lint types format docs bench papers chaos java
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## make .venv with the pinned dependencies and the headrace command
 	@:
@@ -46,13 +46,16 @@ SERVERS ?= ministack,versitygw,azurite,hdfs
 STATE_SERVERS ?= redis,hbase
 
 # A JVM that lives for seconds spends half of its time on compiling code for hours.
-test test-servers chaos: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-test-servers: java $(READY) ## real servers: S3 on files, Azure's emulator, HDFS, Redis, HBase, Kafka (SERVERS=..., STATE_SERVERS=...)
-	HEADRACE_SERVERS=$(SERVERS) HEADRACE_STATE_SERVERS=$(STATE_SERVERS) HEADRACE_KAFKA=1 $(BIN)/python -m pytest \
+test test-servers test-versions chaos: export JAVA_TOOL_OPTIONS ?= -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+test-servers: java $(READY) ## real servers: S3 on files, Azure's emulator, HDFS, Redis, HBase, Kafka, YARN (SERVERS=..., STATE_SERVERS=...)
+	HEADRACE_SERVERS=$(SERVERS) HEADRACE_STATE_SERVERS=$(STATE_SERVERS) HEADRACE_KAFKA=1 HEADRACE_YARN=1 $(BIN)/python -m pytest \
 		tests/contract/test_stores.py tests/contract/test_object_stores.py \
 		tests/contract/test_sources.py tests/contract/test_sinks.py \
 		tests/contract/test_files_on_servers.py tests/contract/test_state_backends.py tests/servers \
 		tests/spark/test_state_on_servers.py
+
+test-versions: java $(READY) ## Spark 4.1, 4.2 and 4.3, and the wheel with all it needs, each in an environment of its own
+	HEADRACE_INSTALL=1 $(BIN)/python -m pytest tests/install tests/checkpoints
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check .
