@@ -21,6 +21,7 @@ from tests.cluster.programs.submitted import write_repository, write_shop
 from tests.spark.support import ROOT, environment, lines_of, rows
 
 from headrace import Checkpoint
+from headrace.bench.cluster import wait_for
 from headrace.cli.cluster.local_cluster import record_in
 from headrace.cli.cluster.processes import family, processes
 from headrace.cli.main import cli
@@ -153,9 +154,9 @@ def test_the_command_under_spark_submit(home: Path, shop: Path) -> None:
     assert "submitted: all input was read." in said
     check_all_once_on_the_cluster(shop, home)
     process = started(shop, *common, *own, "--master", "local[1]")
-    _, error = process.communicate(timeout=600)
+    said, _ = process.communicate(timeout=600)  # spark-submit sends a program's errors there
     assert process.returncode == 1
-    assert "give --master to spark-submit, before the name of the program" in error
+    assert "give --master to spark-submit, before the name of the program" in said
 
 
 def test_a_standalone_cluster_takes_no_python_driver(home: Path, shop: Path) -> None:
@@ -188,9 +189,8 @@ def test_stop_leaves_nothing_though_a_pipeline_runs(home: Path, shop: Path) -> N
         "--conf", "spark.executor.memory=512m", "--epoch-records", "1",
     )  # fmt: skip
     try:
-        for line in lines_of(process.stdout):
-            if line.startswith("epoch 2 "):
-                break
+        wait_for(lambda: list(shop.glob("out/epoch=*02")) or process.poll(), "two epochs")
+        assert process.poll() is None, process.stderr.read()[-3000:]
         running = family(record.mark, processes())
         assert len(running) > 5, "master, workers, executors and their Python workers"
         assert "2 executors" in headrace("cluster", "status", "--dir", home)
