@@ -28,6 +28,7 @@ ROOMS_IN_ORDER: tuple[tuple[str, ...], ...] = (
     (GROUND,),
     ("store",),
     ("model",),
+    ("formats",),
     ("operators",),
     ("pipeline",),
     ("plan",),
@@ -75,7 +76,9 @@ LEVEL_OF_ENGINE_ROOM = {
 }
 MODULES_BESIDE_EACH_OTHER_MAX = 14
 
-PUBLIC_NAMESPACES = ("headrace", "headrace.sources", "headrace.sinks", "headrace.testing")
+PUBLIC_NAMESPACES = (
+    "headrace", "headrace.formats", "headrace.sources", "headrace.sinks", "headrace.testing",
+)  # fmt: skip
 # What the outside world starts, so that nothing inside needs to import it.
 ENTRY_POINTS = {*PUBLIC_NAMESPACES, "headrace.cli", "headrace.cli.main", "headrace.__main__"}
 

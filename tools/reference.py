@@ -19,7 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-NAMESPACES = ("headrace", "headrace.agg", "headrace.sources", "headrace.sinks", "headrace.testing")
+NAMESPACES = (
+    "headrace", "headrace.agg", "headrace.sources", "headrace.sinks", "headrace.formats",
+    "headrace.testing",
+)  # fmt: skip
 WIDTH = 92
 """The widest signature that is shown in one line."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.model.state import state
 
 if TYPE_CHECKING:
-    from headrace import sinks, sources
+    from headrace import formats, sinks, sources
     from headrace.engine.commands import Remote
     from headrace.engine.job import Job
     from headrace.engine.pipeline import Pipeline
@@ -117,6 +117,7 @@ __all__ = [
     "Window",
     "agg",
     "every",
+    "formats",
     "hopping",
     "interval",
     "read_output",
@@ -139,7 +140,7 @@ _function = state
 import_module("headrace.state")
 state = _function
 
-_MODULES = {"agg", "sinks", "sources"}
+_MODULES = {"agg", "formats", "sinks", "sources"}
 _HOMES = {
     "Backup": "headrace.engine.primitives.backups.backup",
     "CallUncertain": "headrace.errors",
@@ -192,6 +193,7 @@ _HOMES = {
     "Window": "headrace.operators.windows.window",
     "agg": "headrace.pipeline.fluent.agg",
     "every": "headrace.operators.windows.window",
+    "formats": "headrace.formats",
     "hopping": "headrace.operators.windows.hopping",
     "interval": "headrace.operators.joins.bounds",
     "read_output": "headrace.sinks.stored.output",

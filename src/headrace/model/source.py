@@ -130,6 +130,9 @@ class Reading(msgspec.Struct):
     text: bool = False
     """Whether values are dicts of text, because their format has no types. A schema gives the
     types; an empty cell is None if the schema allows None."""
+    exact: bool = False
+    """Whether decimals, dates and times in values stay what they are; otherwise they are what
+    MessagePack makes of them."""
     timestamps: Any = None
     """numpy int64 if the source knows the timestamps; otherwise `Timing` extracts them."""
     rejected: list[Rejected] = []

@@ -19,7 +19,7 @@ from headrace.causal.lineage import source_place
 from headrace.errors import HeadraceError, SourceError
 from headrace.model.source import Reading, Rejected, Timing, cell_of
 from headrace.model.values.arrow import dicts, python_list
-from headrace.model.values.codec import NESTED_MAX, packed
+from headrace.model.values.codec import NESTED_MAX, packed, packed_exactly
 from headrace.model.values.keys import encode_part
 from headrace.model.values.rows import Rows, Timestamps
 from headrace.model.values.schema import Schema
@@ -158,9 +158,10 @@ def stamp(
         rows = Rows(timestamps, columns=reading.columns, time_column=_time_column(reading, timing))
     else:
         cells: list[bytes] = []
+        pack = packed_exactly if reading.exact else packed
         for i, value in enumerate(reading.values or ()):
             try:
-                cells.append(packed(value, depth=NESTED_MAX))
+                cells.append(pack(value, depth=NESTED_MAX))
             except HeadraceError as error:
                 reasons.setdefault(i, str(error))
                 cells.append(b"\xc0")

@@ -12,6 +12,7 @@ import msgspec
 import xxhash
 
 from headrace.errors import CorruptCheckpoint, InvalidPipeline, InvalidRecord, SinkError
+from headrace.formats.format import Format
 from headrace.model.functions import checked_function
 from headrace.model.key_spec import KeyGiven, KeySpec
 from headrace.model.sink import Part
@@ -44,7 +45,7 @@ class MessageFormat:
     def __init__(
         self,
         key: KeyGiven,
-        value: str | Callable[[Any], Any],
+        value: str | Format | Callable[[Any], Any],
         bytes_max: int,
         topic: str,
     ) -> None:
@@ -52,10 +53,13 @@ class MessageFormat:
         self.key = KeySpec(key, where=f"{where}: key=")
         if isinstance(value, str) and value not in KINDS:
             raise InvalidPipeline(
-                f"{where}: value= is one of {', '.join(KINDS)}, or a function of the value, not "
+                f"{where}: value= is one of {', '.join(KINDS)}, a format (headrace.formats), or a "
+                "function of the value, not "
                 f"{value!r:.80}{did_you_mean(value, KINDS)}"
             )
-        if not isinstance(value, str):
+        if isinstance(value, Format):
+            value.require_writing()
+        elif not isinstance(value, str):
             checked_function(value, f"{where}: value=", "value")
         self.value = value
         self.bytes_max = bytes_max
@@ -85,8 +89,28 @@ class MessageFormat:
             return [
                 None if value is None else line for value, line in zip(given, lines, strict=True)
             ]
+        if isinstance(self.value, Format):
+            return self._formatted(self.value, given)
         make = self.value if callable(self.value) else _same
         return [self._bytes(make(value), value) for value in given]
+
+    def prepare(self) -> None:
+        """Asks a registry for what tasks will need: a refusal comes before the first row."""
+        if isinstance(self.value, Format):
+            self.value.encoder(self.topic)
+
+    def _formatted(self, format: Format, given: list[Any]) -> list[bytes | None]:
+        encode = format.encoder(self.topic)
+        made: list[bytes | None] = []
+        for value in given:
+            try:
+                made.append(None if value is None else encode(value))
+            except ValueError as error:
+                raise SinkError(
+                    f"a row for the topic {self.topic} does not fit its {format.name} schema: "
+                    f"{error}: {shown(value)}"
+                ) from None
+        return made
 
     def _bytes(self, made: Any, value: Any) -> bytes | None:
         if made is None or isinstance(made, bytes):

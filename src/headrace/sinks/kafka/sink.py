@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from headrace.errors import Fenced, IncompatibleState, InvalidPipeline, SinkError, SinkUnavailable
 from headrace.failpoints import reach
+from headrace.formats.format import Format
 from headrace.kafka_client import Brokers, ClientSettings, library
 from headrace.log.paths import safe
 from headrace.model.key_spec import KeyGiven
@@ -50,7 +51,7 @@ def kafka(
     *,
     servers: str | Sequence[str],
     key: KeyGiven = None,
-    value: str | Callable[[Any], Any] = "json",
+    value: str | Format | Callable[[Any], Any] = "json",
     timestamp: bool = True,
     parallel: int = 1,
     options: Mapping[str, Any] | None = None,
@@ -60,8 +61,9 @@ def kafka(
     - `key`: a column, several, or a function of the value; None: messages have no key. Text and
       bytes are written as they are, other keys as JSON. Keys go to partitions as with Kafka's own
       clients (murmur2).
-    - `value`: "json" (default), "text", "bytes", or a function of the value that returns bytes,
-      text or None. None is a message without a value, a tombstone.
+    - `value`: "json" (default), "text", "bytes", a format (`formats.avro(...)`,
+      `formats.protobuf(...)`), or a function of the value that returns bytes, text or None. None is
+      a message without a value, a tombstone.
     - `timestamp`: whether a message has the record's timestamp (not later than now, because brokers
       refuse that), or the time at which it is sent.
     - `parallel`: how many producers share an epoch. Each key belongs to one, so its messages stay
@@ -140,6 +142,7 @@ class KafkaSink(Sink):
                 f"Kafka at {settings.servers} has no topic {self.topic!r}: make it first, with the "
                 "partitions that its readers need"
             )
+        self.format.prepare()
         self._generation = opening.generation
         self._kept = open_high_water(opening)
         self._store = opening.store.below(safe(opening.checkpoint))

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any, Unpack
 
 from headrace.errors import InvalidPipeline, SourceError, SourceUnavailable
+from headrace.formats.format import Format
 from headrace.kafka_client import Brokers, ClientSettings, Topic, library
 from headrace.model.source import Change, Range, Reading, Seen, Source, Timing, Workspace, positions
 from headrace.model.values.names import known_options, names_of
@@ -71,7 +72,8 @@ def kafka(
       beginning.
     - `stop`: None (default): the source never ends. "latest" (as of the first start), a time, or
       offsets by partition: it ends there, and `until="end"` can be reached.
-    - `value`: "json", "text", "bytes", or a schema as `p.read(schema=)` takes it, for JSON.
+    - `value`: "json", "text", "bytes", a schema as `p.read(schema=)` takes it, for JSON, or a
+      format: `formats.avro(...)`, `formats.protobuf(...)`.
     - `columns`: parts of a message that become fields of its value: "key", "topic", "partition",
       "offset", "timestamp" (microseconds), "headers"; a dict gives them other names. A value that
       is no dict becomes {"value": ...}. `key`: what the key is, "text", "json" or "bytes".
@@ -86,7 +88,7 @@ def kafka(
     library()
     settings = ClientSettings(servers, options, OWN_OPTIONS, where)
     schema = None
-    if not isinstance(value, str) and not hasattr(value, "decode"):
+    if not isinstance(value, str | Format):
         schema, value = value, "json"
     if isinstance(value, str):
         checked_kind(value, f"{where}: value=")

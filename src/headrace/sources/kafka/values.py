@@ -9,6 +9,7 @@ import numpy as np
 import xxhash
 
 from headrace.errors import InvalidPipeline
+from headrace.formats.format import Format
 from headrace.model.source import Reading, Rejected
 from headrace.model.values.codec import NESTED_MAX
 from headrace.model.values.names import did_you_mean
@@ -44,7 +45,8 @@ def checked_kind(given: Any, where: str) -> str:
         known = ", ".join(f'"{kind}"' for kind in KINDS)
         hint = did_you_mean(given, KINDS) if isinstance(given, str) else ""
         raise InvalidPipeline(
-            f"{where} is {known}, or for value= a schema, not {given!r:.80}{hint}"
+            f"{where} is {known}, or for value= a schema or a format (headrace.formats), not "
+            f"{given!r:.80}{hint}"
         )
     return given
 
@@ -71,10 +73,9 @@ class Decoding:
     """How messages become values; it travels to tasks."""
 
     def __init__(
-        self, value: str | Any, key: str, columns: Mapping[str, str], tombstones: str
+        self, value: str | Format, key: str, columns: Mapping[str, str], tombstones: str
     ) -> None:
-        """`value` is the name of a kind, or an object with `decode(raw)`, which raises ValueError
-        with a reason."""
+        """`value` is the name of a kind, or a format."""
         self.value = value
         self.key = key
         self.columns = dict(columns)
@@ -93,12 +94,17 @@ class Decoding:
             offsets[list(kept)] + base if len(kept) < len(raws) else offsets + base,
             values=values,
             rejected=rejected,
-            digest=_digest(messages, raws, offsets),
+            digest=_digest(messages, raws, offsets, rejected if self._is_typed else ()),
+            exact=self._is_typed,
         )
         if stamped:
             stamps = (messages[i].timestamp()[1] for i in kept)
             reading.timestamps = np.fromiter(stamps, np.int64, len(kept)) * 1000
         return reading
+
+    @property
+    def _is_typed(self) -> bool:
+        return not isinstance(self.value, str)
 
     def _all_at_once(self, raws: list[bytes | None]) -> list[Any] | None:
         """The values, if nothing is wrong with any of them."""
@@ -166,10 +172,14 @@ def _shown(raw: bytes | None) -> str:
     return text[:RAW_CHARACTERS_MAX]
 
 
-def _digest(messages: Sequence[Any], raws: list[bytes | None], offsets: Any) -> str:
-    """Of keys, values and offsets: compaction may remove a record that was read before."""
+def _digest(
+    messages: Sequence[Any], raws: list[bytes | None], offsets: Any, rejected: Sequence[Rejected]
+) -> str:
+    """Of keys, values and offsets: compaction may remove a record that was read before. And a
+    registry may know a schema later, so that what was rejected before is not."""
     digest = xxhash.xxh3_128(offsets.tobytes())
     digest.update(np.fromiter((len(raw or b"") for raw in raws), np.int64, len(raws)).tobytes())
     digest.update(b"".join(raw or b"" for raw in raws))
     digest.update(b"".join(message.key() or b"" for message in messages))
+    digest.update(np.fromiter((bad.position for bad in rejected), np.int64).tobytes())
     return digest.hexdigest()

@@ -1,0 +1,256 @@
+"""Rows as fastavro takes them: checked against the schema, with texts of decimals and times parsed.
+
+fastavro alone would round 1.5 in a field of integers, and take True for 1. And a value that a
+function produces has texts where it had decimals or dates, because records are MessagePack: a field
+that is declared as one takes the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+Fit = Callable[[Any], Any]
+_INTEGERS = {"int": 2**31, "long": 2**63}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "null": (type(None),),
+    "boolean": (bool,),
+    "string": (str,),
+    "bytes": (bytes,),
+}
+
+
+class Misfit(ValueError):
+    """A value that does not fit, and the path to it."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.reason = reason
+        self.path = path
+
+    def inside(self, part: str) -> Misfit:
+        """The same, as seen from around it."""
+        dot = "." if self.path and not self.path.startswith("[") else ""
+        return Misfit(self.reason, f"{part}{dot}{self.path}")
+
+
+def fitter(schema: Any, named: Mapping[str, Any]) -> Fit:
+    """A function that returns a value as fastavro takes it, or raises Misfit."""
+    return _Fitters(named).of(schema)
+
+
+class _Fitters:
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._made: dict[str, Fit] = {}
+
+    def of(self, schema: Any) -> Fit:
+        if isinstance(schema, list):
+            return self._union([self.of(branch) for branch in schema])
+        if isinstance(schema, str):
+            return self.of(self._named[schema]) if schema in self._named else _plain(schema)
+        kind, logical = schema["type"], schema.get("logicalType")
+        if isinstance(kind, list | dict) or kind in self._named:
+            return self.of(kind)
+        plain = self._by_kind(kind, schema)
+        parse = _LOGICAL.get(logical) if isinstance(logical, str) else None
+        if parse is None:
+            return plain
+        return lambda value: parsed if (parsed := parse(value)) is not None else plain(value)
+
+    def _by_kind(self, kind: str, schema: Any) -> Fit:
+        if kind in ("record", "error"):
+            return self._record(schema)
+        if kind == "array":
+            return _each(self.of(schema["items"]))
+        if kind == "map":
+            return _values(self.of(schema["values"]))
+        if kind == "enum":
+            return _one_of(schema["name"], tuple(schema["symbols"]))
+        return _fixed(schema["size"]) if kind == "fixed" else _plain(kind)
+
+    def _record(self, schema: Any) -> Fit:
+        name = schema["name"]
+        if name in self._made:
+            return lambda value: self._made[name](value)  # it may be inside itself
+        fields: dict[str, tuple[Fit, bool]] = {}
+
+        def fit_record(value: Any) -> Any:
+            if type(value) is not dict:
+                raise Misfit(f"a {name} is a dict, not {type(value).__name__}")
+            for key in value:
+                if key not in fields:
+                    raise Misfit(f"{name} has no such field", str(key))
+            made = {}
+            for field, (fit, is_needed) in fields.items():
+                if field in value:
+                    try:
+                        made[field] = fit(value[field])
+                    except Misfit as error:
+                        raise error.inside(field) from None
+                elif is_needed:
+                    raise Misfit(f"{name} needs it, and it has no default", field)
+            return made
+
+        self._made[name] = fit_record
+        for field in schema["fields"]:
+            fields[field["name"]] = self.of(field["type"]), "default" not in field
+        return fit_record
+
+    def _union(self, branches: list[Fit]) -> Fit:
+        def fit_union(value: Any) -> Any:
+            reasons = []
+            for fit in branches:
+                try:
+                    return fit(value)
+                except Misfit as error:
+                    reasons.append(str(error))
+            raise Misfit(f"it fits no branch of its union: {'; '.join(reasons)}")
+
+        return fit_union
+
+
+def _plain(kind: str) -> Fit:
+    if kind in _INTEGERS:
+        bound = _INTEGERS[kind]
+
+        def fit_integer(value: Any) -> Any:
+            if type(value) is not int or not -bound <= value < bound:
+                raise _not(value, kind)
+            return value
+
+        return fit_integer
+    if kind in ("float", "double"):
+
+        def fit_float(value: Any) -> Any:
+            if type(value) not in (int, float):
+                raise _not(value, kind)
+            try:
+                return float(value)
+            except OverflowError:
+                raise _not(value, kind) from None
+
+        return fit_float
+    types = _TYPES[kind]
+
+    def fit_type(value: Any) -> Any:
+        if type(value) not in types:
+            raise _not(value, kind)
+        return value
+
+    return fit_type
+
+
+def _not(value: Any, kind: str) -> Misfit:
+    return Misfit(f"{str(value)[:40]!r} ({type(value).__name__}) is no {kind}")
+
+
+def _each(inner: Fit) -> Fit:
+    def fit_list(value: Any) -> Any:
+        if type(value) is not list:
+            raise _not(value, "array")
+        made = []
+        for number, each in enumerate(value):
+            try:
+                made.append(inner(each))
+            except Misfit as error:
+                raise error.inside(f"[{number}]") from None
+        return made
+
+    return fit_list
+
+
+def _values(inner: Fit) -> Fit:
+    def fit_map(value: Any) -> Any:
+        if type(value) is not dict or not all(type(key) is str for key in value):
+            raise Misfit(f"a map is a dict with texts as keys, not {str(value)[:40]}")
+        made = {}
+        for key, each in value.items():
+            try:
+                made[key] = inner(each)
+            except Misfit as error:
+                raise error.inside(f"[{key!r}]") from None
+        return made
+
+    return fit_map
+
+
+def _one_of(name: str, symbols: tuple[str, ...]) -> Fit:
+    def fit_enum(value: Any) -> Any:
+        if type(value) is not str or value not in symbols:
+            raise _not(value, f"{name} ({', '.join(symbols)})")
+        return value
+
+    return fit_enum
+
+
+def _fixed(size: int) -> Fit:
+    def fit_fixed(value: Any) -> Any:
+        if type(value) is not bytes or len(value) != size:
+            raise _not(value, f"fixed of {size} bytes")
+        return value
+
+    return fit_fixed
+
+
+# Each returns None for what is written as its plain type, such as a number of microseconds.
+
+
+def _decimal(value: Any) -> Any:
+    if type(value) in (int, str):
+        try:
+            return Decimal(value)
+        except InvalidOperation:
+            return None
+    return value if isinstance(value, Decimal) else None
+
+
+def _instant(value: Any) -> Any:
+    found = _parsed(datetime, value)
+    if found is not None and found.tzinfo is None:
+        raise Misfit(f"{value} has no zone, so it is no instant")
+    return found
+
+
+def _local(value: Any) -> Any:
+    found = _parsed(datetime, value)
+    return None if found is None else found.replace(tzinfo=None)
+
+
+def _date(value: Any) -> Any:
+    return _parsed(date, value)
+
+
+def _time(value: Any) -> Any:
+    return _parsed(time, value)
+
+
+def _uuid(value: Any) -> Any:
+    return value if isinstance(value, UUID) else None
+
+
+def _parsed(kind: Any, value: Any) -> Any:
+    if isinstance(value, kind):
+        return value
+    if type(value) is not str:
+        return None
+    try:
+        return kind.fromisoformat(value)
+    except ValueError as error:
+        raise Misfit(str(error)) from None
+
+
+_LOGICAL: dict[str, Fit] = {
+    "decimal": _decimal,
+    "uuid": _uuid,
+    "date": _date,
+    "time-millis": _time,
+    "time-micros": _time,
+    "timestamp-millis": _instant,
+    "timestamp-micros": _instant,
+    "local-timestamp-millis": _local,
+    "local-timestamp-micros": _local,
+}
