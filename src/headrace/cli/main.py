@@ -20,6 +20,7 @@ INTERRUPTED = 130
 VERBS = {
     "new": "headrace.cli.first.new",
     "check": "headrace.cli.first.check",
+    "kafka": "headrace.cli.first.kafka",
     "run": "headrace.cli.run",
     "deploy": "headrace.cli.deploy",
     "rollback": "headrace.cli.control",

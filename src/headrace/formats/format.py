@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ HEADER = 5
 """The bytes before a message of a registry: a zero, and the schema's id."""
 
 
-class Format:
+class Format(ABC):
     """The base of all formats."""
 
     name = ""
@@ -36,19 +37,19 @@ class Format:
         self.subject = subject
         self.register = register
 
+    @abstractmethod
     def decode(self, raw: bytes) -> Any:
         """The value of a message. ValueError with a reason if it has none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def require_writing(self) -> None:
         """InvalidPipeline if a sink cannot use it: a registry alone does not say what to write."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encoder(self, topic: str) -> Callable[[Any], bytes]:
         """A function from a value to its message; ValueError if it does not fit.
 
         It asks the registry, so it may raise SinkUnavailable or SinkError."""
-        raise NotImplementedError
 
     def header(self, topic: str, schema: Callable[[], str]) -> bytes:
         """What comes before every message of a topic: nothing without a registry."""

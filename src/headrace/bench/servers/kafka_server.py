@@ -43,7 +43,7 @@ class KafkaServer:
     def restart(self) -> None:
         """Starts it again after a kill, and waits until it answers."""
         self.process.start()
-        _wait_until_ready(self.servers)
+        wait_until_ready(self.servers)
 
     def admin(self) -> Any:
         return _admin(self.servers)
@@ -55,13 +55,7 @@ class KafkaServer:
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
         """Makes a topic; `config` has `_` where names of settings have a dot."""
-        from confluent_kafka.admin import NewTopic
-
-        settings = {name.replace("_", "."): value for name, value in config.items()}
-        admin = self.admin()  # which must live until it has answered
-        wanted = [NewTopic(topic, partitions, 1, config=settings)]
-        admin.create_topics(wanted, operation_timeout=60)[topic].result(60)
-        self._await(topic, partitions)
+        create_topic(self.servers, topic, partitions, **config)
 
     def widen(self, topic: str, partitions: int) -> None:
         """Gives a topic more partitions."""
@@ -69,7 +63,7 @@ class KafkaServer:
 
         admin = self.admin()
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
-        self._await(topic, partitions)
+        _await_topic(self.servers, topic, partitions)
 
     def delete(self, topic: str) -> None:
         """Deletes a topic, and waits until it is gone."""
@@ -79,22 +73,50 @@ class KafkaServer:
         while topic in admin.list_topics(timeout=10).topics and time.monotonic() < until:
             time.sleep(0.05)
 
-    def _await(self, topic: str, partitions: int) -> None:
-        """The controller has made it; the broker may not know of it yet."""
-        admin, until = self.admin(), time.monotonic() + JVM_READY_S
-        while time.monotonic() < until:
-            found = admin.list_topics(timeout=10).topics.get(topic)
-            known = {} if found is None else found.partitions
-            if len(known) == partitions and all(each.leader >= 0 for each in known.values()):
-                return
-            time.sleep(0.05)
-        raise CannotHave(f"the broker does not show its topic {topic}")
+
+def create_topic(servers: str, topic: str, partitions: int = 1, **config: str) -> None:
+    """Makes a topic; `config` has `_` where names of settings have a dot."""
+    from confluent_kafka.admin import NewTopic
+
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    admin = _admin(servers)  # which must live until it has answered
+    wanted = [NewTopic(topic, partitions, 1, config=settings)]
+    admin.create_topics(wanted, operation_timeout=60)[topic].result(60)
+    _await_topic(servers, topic, partitions)
+
+
+def _await_topic(servers: str, topic: str, partitions: int) -> None:
+    """The controller has made it; the broker may not know of it yet."""
+    admin, until = _admin(servers), time.monotonic() + JVM_READY_S
+    while time.monotonic() < until:
+        found = admin.list_topics(timeout=10).topics.get(topic)
+        known = {} if found is None else found.partitions
+        if len(known) == partitions and all(each.leader >= 0 for each in known.values()):
+            return
+        time.sleep(0.05)
+    raise CannotHave(f"the broker does not show its topic {topic}")
 
 
 def kafka_server(
     settings: Mapping[str, object] | None = None, *, quick_start: bool = True
 ) -> KafkaServer:
     """Starts a broker. `settings` are added to its own; `quick_start`: it runs slower for that."""
+    log = scratch_log("kafka")
+    port = free_port()
+    command = broker_command(log.parent, port, settings, quick_start=quick_start)
+    process = JvmProcess("kafka", command, port, log)
+    wait_until_ready(f"127.0.0.1:{port}")
+    return KafkaServer(process)
+
+
+def broker_command(
+    directory: Path,
+    port: int,
+    settings: Mapping[str, object] | None = None,
+    *,
+    quick_start: bool = True,
+) -> list[str]:
+    """Makes a broker ready whose files are in a directory; returns the command that runs it."""
     java = needs("java")
 
     def make(home: Path) -> None:
@@ -106,20 +128,17 @@ def kafka_server(
 
     _require_client()
     home = installed(f"kafka-{KAFKA}", make)
-    log = scratch_log("kafka")
-    port = free_port()
-    written = _write_settings(log.parent, port, free_port(), settings or {})
+    written = _write_settings(directory, port, free_port(), settings or {})
     speed = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if quick_start else []
     command = [java, "-Xmx768m", *speed, "-cp", f"{home / 'lib'}/*"]
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    # An id that begins with a hyphen looks like an option.
-    run(
-        *command, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", written,
-        cwd=log.parent,
-    )  # fmt: skip
-    process = JvmProcess("kafka", [*command, "kafka.Kafka", written], port, log)
-    _wait_until_ready(f"127.0.0.1:{port}")
-    return KafkaServer(process)
+    if not (directory / "data" / "meta.properties").exists():
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # An id that begins with a hyphen looks like an option.
+        run(
+            *command, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}",
+            "-c", written, cwd=directory,
+        )  # fmt: skip
+    return [*command, "kafka.Kafka", str(written)]
 
 
 def _write_settings(
@@ -171,10 +190,12 @@ def _admin(servers: str) -> Any:
     return AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
 
-def _wait_until_ready(servers: str) -> None:
-    """The port is open before topics can be made."""
+def wait_until_ready(servers: str, runs: Callable[[], bool] = lambda: True) -> None:
+    """The port is open before topics can be made. `runs`: whether the broker is still there."""
     until = time.monotonic() + JVM_READY_S
     while True:
+        if not runs():
+            raise CannotHave("kafka does not start")
         try:
             if _admin(servers).list_topics(timeout=5).brokers:
                 return
