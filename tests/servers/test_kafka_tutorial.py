@@ -116,7 +116,6 @@ def follow(shell: Shell, command: str, shown: str) -> None:
     until = time.monotonic() + PATIENCE_S
     while True:
         status, said = shell.type(command)
-        print(f"$ {command}\n{said}", flush=True)
         if "kafka read" in command and shown:
             right = by_key(said) == by_key(shown)
         elif "curl" in command:

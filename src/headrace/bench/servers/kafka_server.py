@@ -35,6 +35,8 @@ class KafkaServer:
     """A running broker."""
 
     process: ServerProcess
+    secured: str = ""
+    """The address that wants a password, if there is one."""
 
     @property
     def servers(self) -> str:
@@ -98,15 +100,40 @@ def _await_topic(servers: str, topic: str, partitions: int) -> None:
 
 
 def kafka_server(
-    settings: Mapping[str, object] | None = None, *, quick_start: bool = True
+    settings: Mapping[str, object] | None = None,
+    *,
+    users: Mapping[str, str] | None = None,
+    quick_start: bool = True,
 ) -> KafkaServer:
-    """Starts a broker. `settings` are added to its own; `quick_start`: it runs slower for that."""
+    """Starts a broker. `settings` are added to its own; `quick_start`: it runs slower for that.
+
+    `users`: passwords by name; it then listens at a second port, for these users alone.
+    """
     log = scratch_log("kafka")
     port = free_port()
-    command = broker_command(log.parent, port, settings, quick_start=quick_start)
+    secured = free_port() if users else 0
+    known = {**_secured(port, secured, users or {}), **(settings or {})}
+    command = broker_command(log.parent, port, known, quick_start=quick_start)
     process = JvmProcess("kafka", command, port, log)
     wait_until_ready(f"127.0.0.1:{port}")
-    return KafkaServer(process)
+    return KafkaServer(process, f"127.0.0.1:{secured}" if users else "")
+
+
+def _secured(port: int, secured: int, users: Mapping[str, str]) -> dict[str, object]:
+    """The settings of a second port, which wants a name and a password."""
+    if not users:
+        return {}
+    known = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    return {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{secured},"
+        "CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{secured}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,"
+        "SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{login} {known};",
+    }
 
 
 def broker_command(
@@ -171,7 +198,8 @@ def _write_settings(
         **more,
     }
     path = directory / "server.properties"
-    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    lines = (f"{name}={value}\n" for name, value in settings.items())
+    path.write_text("".join(lines).replace("{controller}", str(controller)))
     return path
 
 
