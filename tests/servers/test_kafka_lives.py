@@ -155,8 +155,8 @@ def test_drivers_executors_and_the_broker_are_killed_and_every_result_is_there_o
     kinds = ["driver", "executor", "broker"]
     planned = [*kinds, *(dice.choice([*kinds, "executor"]) for _ in range(KILLS))][:KILLS]
     dice.shuffle(planned)
-    # So that every kill has some epochs to itself.
-    epoch = max(100, RECORDS // (KILLS * 3))
+    # So that every kill has an epoch to itself, and some are left when all have been.
+    epoch = max(100, RECORDS * 2 // (KILLS * 3))
     with cluster(tmp_path / "cluster", EXECUTORS) as running:
         life = KafkaLife(server, topics, tmp_path, running.url, epoch)
         try:
@@ -178,7 +178,11 @@ def test_drivers_executors_and_the_broker_are_killed_and_every_result_is_there_o
                 print(
                     f"{time.monotonic() - began:.0f} s: killed {what} ({len(killed)})", flush=True
                 )
-            life.end()
+            left = 0
+            while life.next_epoch():
+                left += 1
+                print(f"{time.monotonic() - began:.0f} s: epoch {left} after them", flush=True)
+            life.end_of_process()
         finally:
             if life.process.poll() is None:
                 life.process.send_signal(signal.SIGCONT)

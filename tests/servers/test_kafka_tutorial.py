@@ -106,7 +106,7 @@ def test_every_command_of_the_tutorial_works_and_says_what_the_page_says(
                     command = f"{command} --directory {ROOT}"
                 follow(shell, command, here(shown))
                 ran.append(line)
-    assert len(ran) == 18, ran
+    assert len(ran) == 19, ran
     rejected = [path.read_text() for path in (project / "out" / "bad").glob("epoch=*/*")]
     assert len(rejected) == 2 and all("many" in text for text in rejected)
 

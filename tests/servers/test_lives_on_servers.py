@@ -111,6 +111,10 @@ class Life:
     def end(self) -> None:
         while self.next_epoch():
             pass
+        self.end_of_process()
+
+    def end_of_process(self) -> None:
+        """Waits for the end of a run that has said that it is done."""
         assert self.process.wait(120) == 0, "\n".join(self.errors)[-3000:]
 
     def last_word(self) -> str:
