@@ -32,7 +32,7 @@ NAME_IN_MODULE = re.compile(r"([a-z_]+(?:/[a-z_]+)+)\.([A-Za-z_]+(?:\.[A-Za-z_]+
 FAILPOINT = re.compile(r"(before|after)-[a-z-]+")
 RULE = re.compile(r"\b[ABCDEFHI]\d{1,2}\b")
 CITATION = re.compile(r"\([A-I]\d+(, [A-I]\d+)*\)")
-OF_READERS = {"word_count.py", "out/"}
+OF_READERS = {"word_count.py", "shop_totals.py", "test_shop_totals.py", "out/"}
 """Files that a page tells its reader to make, and the directory that `make` makes."""
 
 README_BYTES_MAX = 9_000
