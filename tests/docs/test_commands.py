@@ -66,14 +66,14 @@ def check_options(words: list[str], line: str) -> None:
         inner = command.get_command(CONTEXT, name)
         assert inner is not None, line
         command = inner
-    known = {option for parameter in command.params for option in parameter.opts}
+    known = {o for each in command.params for o in (*each.opts, *each.secondary_opts)}
     for word in words:
         if word.startswith("--"):
             assert word in known, f"{word} in: {line}"
 
 
 def options_of(command: click.Command) -> list[str]:
-    own = [option for parameter in command.params for option in parameter.opts]
+    own = [o for each in command.params for o in (*each.opts, *each.secondary_opts)]
     if isinstance(command, click.Group):
         for name in command.list_commands(CONTEXT):
             own += options_of(command.get_command(CONTEXT, name))

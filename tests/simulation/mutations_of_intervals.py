@@ -60,9 +60,9 @@ def deltas_are_found_by_slot_and_epoch() -> Iterator[None]:
     """M4: a file of the same slot and epoch counts, whatever its digest: another try's state."""
     opened = segment.Segment.open
 
-    def anything(store: Store, name: str, at: int = 0) -> Any:
+    def anything(store: Store, name: str, at: int = 0, *, in_parts: bool = False) -> Any:
         try:
-            return opened(store, name, at)
+            return opened(store, name, at, in_parts=in_parts)
         except CorruptCheckpoint:
             home, _, last = name.rpartition("/")
             for other in store.list(home):

@@ -45,6 +45,7 @@ def test_all_workloads_are_run(verdicts: list[Verdict]) -> None:
     assert {verdict.workload for verdict in verdicts} == {
         "unordered-ids", "ordered-ids", "transfers", "diamond", "dice", "calls", "ties",
         "at-least-once", "at-most-once", "copies", "limited", "moving", "deploys", "baskets",
+            "refreshed",
     }  # fmt: skip
 
 

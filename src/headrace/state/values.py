@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from headrace.errors import CorruptCheckpoint
+from headrace.errors import CorruptCheckpoint, DeltaMissing
 from headrace.plan.rings.classes import SegmentSlice
 from headrace.state.backend import StateBackend
 from headrace.state.segment import ENTRY, FIELD, Segment
@@ -23,8 +23,17 @@ _AT_ONCE = 1000
 def lost_of(store: Store, entries: Iterable[SegmentSlice]) -> list[str]:
     """The segments that were only written, and are missing or torn (M4)."""
     return [
-        each.segment for each in entries if each.written and open_unless_lost(store, each) is None
+        each.segment for each in entries if each.written and _open_unless_lost(store, each) is None
     ]
+
+
+def open_all(store: Store, entries: Iterable[SegmentSlice]) -> dict[str, Segment]:
+    """The segments by name. DeltaMissing names all that are lost, not only the first (M4)."""
+    opened = {entry.segment: _open_unless_lost(store, entry) for entry in entries}
+    found = {name: segment for name, segment in opened.items() if segment is not None}
+    if len(found) < len(opened):
+        raise DeltaMissing(", ".join(name for name in opened if name not in found))
+    return found
 
 
 def stored_values(
@@ -35,7 +44,7 @@ def stored_values(
     A segment that was only written and is lost is left out: it is made again when it is needed.
     """
     for entry in entries:
-        segment = open_unless_lost(store, entry)
+        segment = _open_unless_lost(store, entry)
         if segment is None:
             continue
         rows = np.flatnonzero(segment.kinds == (ENTRY if is_map else FIELD))
@@ -63,7 +72,7 @@ def applied_values(
         yield from (cell.value for cell in cells if cell.value is not None)
 
 
-def open_unless_lost(store: Store, entry: SegmentSlice) -> Segment | None:
+def _open_unless_lost(store: Store, entry: SegmentSlice) -> Segment | None:
     """A segment; None if it was only written, and is lost."""
     try:
         return Segment.open(store, entry.segment, entry.at)

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.errors import DeltaMissing
 from headrace.failpoints import reach
 from headrace.log import paths
 from headrace.log.content import digest_of, write_named
@@ -19,8 +18,7 @@ from headrace.plan.epoch import Adoption
 from headrace.plan.rings.classes import SegmentSlice, SlotClass
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state import compaction
-from headrace.state.segment import Segment
-from headrace.state.values import open_unless_lost
+from headrace.state.values import open_all
 from headrace.store.counts import MERGES, counted_as
 from headrace.store.store import Store
 
@@ -80,7 +78,7 @@ class Fragment(NamedTuple):
 def make_fragment(store: Store, job: FragmentJob) -> Fragment:
     """Merges the deltas of a slot, and writes the result durably."""
     began_s = store.system.wall_s()
-    opened = _open_all(store, job)
+    opened = open_all(store, job.run)
     found: list[_Piece] = []
     room = job.room
     with counted_as(MERGES):
@@ -114,15 +112,6 @@ def _one_at_a_time(merged: Iterator[compaction.Merged]) -> Iterator[compaction.M
         if piece is None:
             return
         yield piece
-
-
-def _open_all(store: Store, job: FragmentJob) -> dict[str, Segment]:
-    """Opens the deltas; raises DeltaMissing with all that are lost, not only with the first."""
-    opened = {entry.segment: open_unless_lost(store, entry) for entry in job.run}
-    found = {name: segment for name, segment in opened.items() if segment is not None}
-    if len(found) < len(opened):
-        raise DeltaMissing(", ".join(name for name in opened if name not in found))
-    return found
 
 
 def adopted(fragment: Fragment) -> list[Adoption]:
