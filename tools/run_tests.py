@@ -26,13 +26,14 @@ AT_ONCE = 3
 # names, which are a part of their own, these are all tests.
 TESTS = (
     ("tests/simulation",),
-    ("tests/spark/test_[l-z]*.py",),
+    ("tests/unit/[a-o]*/",),
     ("tests/spark/test_[a-k]*.py",),
-    ("tests/unit",),
-    ("tests/servers", "tests/browser"),
-    ("tests/cluster",),
+    ("tests/unit/[p-z]*/",),
+    ("tests/spark/test_[l-z]*.py",),
     ("tests/property",),
+    ("tests/cluster",),
     ("tests/contract",),
+    ("tests/servers", "tests/browser"),
 )
 
 
