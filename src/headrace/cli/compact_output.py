@@ -63,7 +63,7 @@ def compact_output(place: str, target_mb: int, keep: str, newest: int) -> None:
     root, path, options = split_url(place, "the place of an output")
     store = open_store(f"{root}/{path.strip('/')}".rstrip("/") + options)
     if owner_of(store) is None:
-        raise InvalidPipeline(f"there is no output of a file sink at {store.where()}")
+        raise _no_output(store.where())
     found = compact(
         store,
         target_bytes=target_mb << 20,
@@ -85,7 +85,7 @@ def _publish_group(path: Path, target_mb: int) -> None:
 
     store, groups = DiskStore(path), EpochGroups(path, REAL)
     if owner_of(store) is None:
-        raise InvalidPipeline(f"there is no output of a file sink at {path}")
+        raise _no_output(str(path))
     if not groups.exist():
         raise InvalidPipeline(
             f"{path} is a directory, in which every epoch appears by a rename and is never "
@@ -94,3 +94,10 @@ def _publish_group(path: Path, target_mb: int) -> None:
         )
     count = groups.publish(highest_marker(store.below("_high_water")), target_mb << 20)
     click.echo(f"{path}: {count:,} epochs that were held back are published.")
+
+
+def _no_output(where: str) -> InvalidPipeline:
+    return InvalidPipeline(
+        f"there is no output of a file sink at {where}: name the place that sinks.jsonl or "
+        "sinks.parquet of the pipeline writes to"
+    )

@@ -223,6 +223,7 @@ def test_names_of_manifests_say_their_compaction() -> None:
     assert name.name > ManifestName(64, 64).name
 
 
-def test_the_command_says_what_it_did(tmp_path: Path) -> None:
+def test_the_command_says_what_it_expects_where_no_sink_has_written(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["compact-output", str(tmp_path)])
-    assert result.exit_code == 1 and "sinks.delta" in result.output
+    assert result.exit_code == 1
+    assert "no output of a file sink" in result.output and "sinks.parquet" in result.output
