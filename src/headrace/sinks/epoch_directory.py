@@ -45,6 +45,23 @@ def build(root: Path, parts: Sequence[Part], format: RowFormat, system: System) 
     return build_files(root, files(), system)
 
 
+def publish(source: Path, target: Path, system: System, *, what: str) -> None:
+    """Renames a directory that was built to where readers see it. It may be there already: another
+    driver has published it, or this one did before a crash. `what` names it in errors."""
+    try:
+        system.files.rename(source, target)
+    except FileNotFoundError:
+        if system.files.exists(source):
+            raise
+    except OSError as error:
+        if system.files.exists(target):
+            raise SinkError(
+                f"{what} cannot be published: {target} exists, and this delivery did not make it. "
+                f"Move it away; {what} is kept, and is delivered again"
+            ) from error
+        raise
+
+
 def build_files(root: Path, files: Iterable[tuple[str, str, bytes]], system: System) -> int:
     """Makes the directory `root` of (directory, name, bytes), durably; returns its bytes."""
     system.files.mkdir(root)

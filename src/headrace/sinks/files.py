@@ -41,7 +41,7 @@ from headrace.errors import HeadraceError, IncompatibleState, InvalidPipeline, S
 from headrace.failpoints import reach
 from headrace.model.sink import Delivery, Opening, Part, Sink
 from headrace.model.values.rows import Rows
-from headrace.sinks.epoch_directory import build
+from headrace.sinks.epoch_directory import build, publish
 from headrace.sinks.grouped.groups import HELD, EpochGroups, Grouping
 from headrace.sinks.high_water import (
     HighWater,
@@ -324,20 +324,7 @@ class FileSink(Sink):
         return HighWater(self._marks, checkpoint, place, str(self.path))
 
     def _rename(self, staging: str, name: str, epoch: int) -> None:
-        source, target = self._staging / staging, self.path / name
-        try:
-            self._system.files.rename(source, target)
-        except FileNotFoundError:
-            if self._system.files.exists(source):
-                raise
-            # Already published, by another driver or before a crash.
-        except OSError as error:
-            if self._system.files.exists(target):
-                raise SinkError(
-                    f"epoch {epoch} cannot be published: {target} exists, and this delivery did "
-                    "not make it. Move it away; the epoch is committed and is delivered again"
-                ) from error
-            raise
+        publish(self._staging / staging, self.path / name, self._system, what=f"epoch {epoch}")
         self._store.sync(name.rpartition("/")[0])
         self._store.sync(_STAGING)
 

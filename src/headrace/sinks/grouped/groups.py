@@ -33,7 +33,7 @@ import msgspec
 
 from headrace.errors import SinkError
 from headrace.failpoints import reach
-from headrace.sinks.epoch_directory import build_files
+from headrace.sinks.epoch_directory import build_files, publish
 from headrace.sinks.grouped.merging import SUFFIXES, Piece, RowsOf, merged
 from headrace.sinks.high_water import epoch_name, highest_marker, remove_old
 from headrace.store.disk import DiskStore
@@ -186,21 +186,9 @@ class EpochGroups:
         return found
 
     def _rename(self, claim: GroupClaim) -> None:
-        source = self._path / STAGING / claim.staging
-        target = self._path / f"epoch={epoch_name(claim.last)}"
-        try:
-            self._system.files.rename(source, target)
-        except FileNotFoundError:
-            if self._system.files.exists(source):
-                raise
-            # Already published, by another driver or before a crash.
-        except OSError as error:
-            if self._system.files.exists(target):
-                raise SinkError(
-                    f"the epochs up to {claim.last} cannot be published: {target} exists, and is "
-                    "not theirs. Move it away; they are kept, and are published later"
-                ) from error
-            raise
+        name = epoch_name(claim.last)
+        source, target = self._path / STAGING / claim.staging, self._path / f"epoch={name}"
+        publish(source, target, self._system, what=f"the group of epochs up to {claim.last}")
         self._store.sync("")
         self._store.sync(STAGING)
 
