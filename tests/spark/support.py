@@ -71,6 +71,11 @@ def local_follower(
     return Follower(setup)
 
 
+IN_PLACE: dict[str, Any] = {"balance": "off", "straggler_after": None}
+"""Options of a run on Spark whose files are compared with those of another run: no key moves to
+another slot, and no record to another epoch, because the machine was slow."""
+
+
 def run_local(
     pipeline: Pipeline, checkpoint: str | os.PathLike[str] | Store, **options: Any
 ) -> RunSummary:

@@ -19,6 +19,7 @@ from tests.spark.pipelines import exchange, make_trades, trades_in, write_trades
 from tests.spark.programs import paced
 from tests.spark.support import (
     FAILPOINTS,
+    IN_PLACE,
     ROOT,
     bag,
     contents,
@@ -115,6 +116,7 @@ def test_a_second_driver_on_spark_takes_over_and_the_first_says_that_it_was_fenc
     write_trades(TRADES, tmp_path / "in")
     options: dict[str, Any] = {
         "checkpoint": str(tmp_path / "checkpoint"), "spark": spark, "slots": 2, "epoch_records": 20,
+        **IN_PLACE,
     }  # fmt: skip
     first = exchange(trades_in(tmp_path / "in"), tmp_path / "out").start(until="end", **options)
     while first.status().epoch < 3:

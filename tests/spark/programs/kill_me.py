@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tests.spark.pipelines import exchange, inside, trades_in
-from tests.spark.support import run_local
+from tests.spark.support import IN_PLACE, run_local
 
 from headrace import EpochProgress
 from headrace.failpoints import arm_from_environment
@@ -57,7 +57,7 @@ def main() -> None:
         scratch.mkdir(exist_ok=True)
         spark = start_spark(scratch)
         print("ready", flush=True)
-        summary = pipeline.run(checkpoint=checkpoint, spark=spark, **options)
+        summary = pipeline.run(checkpoint=checkpoint, spark=spark, **options, **IN_PLACE)
         spark.stop()
     print(f"done {summary.reason}", flush=True)
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from tests.spark.pipelines import exchange, trades_in
-from tests.spark.support import local_follower
+from tests.spark.support import IN_PLACE, local_follower
 
 from headrace import EpochProgress, HeadraceError
 from headrace.engine.leading.loop import RunControl, run_loop
@@ -55,6 +55,7 @@ def main() -> int:
             summary = pipeline.run(
                 checkpoint=str(where / "checkpoint"), spark=spark, slots=2, epoch_records=25,
                 on_epoch=tell, standby=given.standby, lease=f"{given.lease}s", on_notice=note,
+                **IN_PLACE,
             )  # fmt: skip
             spark.stop()
         else:
