@@ -15,6 +15,7 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,19 @@ _SETTINGS = {
 
 
 class _Process(ServerProcess):
+    def start(self) -> None:
+        """Starts it. The processes of a server that was killed end a moment later, and until then
+        they hold its memory: Postgres refuses to start."""
+        until = time.monotonic() + self.ready_s
+        while True:
+            try:
+                super().start()
+                return
+            except CannotHave as error:
+                if "still in use" not in str(error) or time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
     def _answers(self) -> bool:
         """It accepts connections before it is ready to answer."""
         if not super()._answers():
