@@ -22,11 +22,13 @@ MORE_SEEDS = (
     2600006604,
     2700000873,
     2800006671,
+    3000013589,
 )
 """Seeds with rare schedules that the first ones happen not to have: among them a sink's store that
 is unavailable after the checkpoint was, and an epoch that is planned again with other moves while
 the clock stands, readers of epochs whose base was torn by a power loss, and a state store that is
-put back to an older copy right after it was brought up to date."""
+put back to an older copy right after it was brought up to date, and a rescale in the first epoch
+after a deploy was taken back."""
 
 
 @pytest.fixture(scope="session")

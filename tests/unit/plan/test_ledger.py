@@ -18,7 +18,11 @@ from headrace.plan.epoch import (
 )
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.chains import epochs_of, last_chain, next_chain
+from headrace.plan.rings.changes import RingChange
 from headrace.plan.rings.classes import SlotLedger, counts
+from headrace.plan.rings.manifest import first_slot
+from headrace.plan.rings.refs import RingStep
+from headrace.plan.rings.ring import Ring
 from headrace.plan.rings.wanted import Move, Wanted
 from headrace.plan.watermarks import Mark
 
@@ -258,3 +262,14 @@ def test_a_wanted_ring_is_forgotten_when_it_is_there_or_came_from_another_ring()
     assert ledger.wanted, "a voided ring never was, and stays wanted"
     lead(ledger, commit(5, (0, 1)), 5, plan=plan_of(ledger, moves=(move,)))
     assert not ledger.wanted
+
+
+def test_a_ring_change_after_a_deploy_was_taken_back_carries_the_shards_that_it_empties() -> None:
+    """Whoever folds the entry would keep their slots otherwise."""
+    ledger = Ledger(slots={"C": {1: first_slot(1)}})  # all shards are due: none is known
+    change = RingChange(RingStep((), ()), Ring.even(1), {0: None, 1: first_slot(1), 2: None}, {})
+    limits = msgspec.structs.replace(LIMITS, shard_slots=1)
+    carried = ledger.carried(commit(15), {"C": change}, limits)
+    assert {number: list(content) for number, content in carried["C"].items()} == {
+        0: [], 1: [1], 2: [],
+    }  # fmt: skip

@@ -73,10 +73,14 @@ class RingLedger(msgspec.Struct, dict=True):
         return changed if wanted.moves else wanted.slots == len(self.slots[name])
 
     def carried(self, commit: Commit, changes: Mapping[str, RingChange], limits: Limits) -> Shards:
-        """The shards that the entry of the last commit is to carry."""
-        touched = {name: list(change.slots) for name, change in changes.items()}
-        begun = [name for name in self.slots if name not in self.shards]
-        touched.update({name: list(self.slots[name]) for name in begun})
+        """The shards that the entry of the last commit is to carry.
+
+        A shard that a ring change has emptied is carried too, as empty: without it, whoever folds
+        the entry would keep its slots.
+        """
+        touched = {name: set(change.slots) for name, change in changes.items()}
+        for name in self.slots.keys() - self.shards.keys():
+            touched.setdefault(name, set()).update(self.slots[name])
         return due_shards(self.slots, touched, commit.epoch, limits)
 
     def carries(self, shards: Shards, position: int) -> None:

@@ -349,8 +349,8 @@ def is_trimmed(disk: SimulatedDisk, directory: str) -> bool:
     log, _, number = directory.rpartition("/")
     home = disk.find(log)
     for name in home.names if isinstance(home, Directory) else ():
-        of, ends, _ = name.partition(".trimmed")
-        first, _, last = of.partition("-")
-        if ends and int(first) <= int(number) <= int(last or first):
+        first, _, last = name.removesuffix(".trimmed").partition("-")
+        is_marker = name.endswith(".trimmed") and first.isdigit()  # and no temporary file of one
+        if is_marker and int(first) <= int(number) <= int(last or first):
             return True
     return False
