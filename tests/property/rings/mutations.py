@@ -89,7 +89,7 @@ MUTATIONS = {
     ),
     "moves without shards": Mutation(
         "J12: a commit that changes a ring does not carry the shards that it touches.",
-        RingLedger, "carried", "list(change.slots)", "[]",
+        RingLedger, "carried", "set(change.slots)", "set()",
     ),
 }  # fmt: skip
 """That moves are net (J1) is left out by `Schedule(net=False)`."""
