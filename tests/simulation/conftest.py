@@ -23,12 +23,15 @@ MORE_SEEDS = (
     2700000873,
     2800006671,
     3000013589,
+    3000001861,
+    3000016751,
 )
 """Seeds with rare schedules that the first ones happen not to have: among them a sink's store that
 is unavailable after the checkpoint was, and an epoch that is planned again with other moves while
-the clock stands, readers of epochs whose base was torn by a power loss, and a state store that is
-put back to an older copy right after it was brought up to date, and a rescale in the first epoch
-after a deploy was taken back."""
+the clock stands, readers of epochs whose base was torn by a power loss, a state store that is put
+back to an older copy right after it was brought up to date, or after all drivers have ended, a
+rescale in the first epoch after a deploy was taken back, and a backup that begins before the first
+epoch with a state store."""
 
 
 @pytest.fixture(scope="session")

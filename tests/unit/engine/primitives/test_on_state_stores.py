@@ -298,3 +298,24 @@ def test_only_what_is_asked_for_is_copied_out_of_a_store() -> None:
     with standing_state(world.store, None, "a look", chosen=lambda _: [],
                         access=opened(world)._access) as (state, _):  # fmt: skip
         assert state.segments_in.list("") == []
+
+
+def test_a_first_epoch_that_comes_during_a_backup_is_copied_from_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first look finds no state store, because nothing was planned; the second one does."""
+    world = World(kind="memory")
+    driver = world.driver()
+    recover = standing.recover
+
+    def look(*given: Any) -> Any:
+        found = recover(*given)
+        while driver.ledger.epoch < 3:
+            driver.step()
+        return found
+
+    monkeypatch.setattr(standing, "recover", look)
+    with standing_state(world.store, None, "a look", opened(world)._access) as (state, _):
+        assert state.epoch == 3
+        assert not state.goes_on
+        assert list(state.scan("Basket"))

@@ -70,8 +70,10 @@ def standing_state(
         history = recover(log, 1)
         if not history.ledger.applied.copies:
             with pinned_state(store, moment, purpose) as found:
-                yield found
-            return
+                if not found[0].goes_on:
+                    yield found
+                    return
+            continue  # its first epoch was planned meanwhile, and names a state store
         if moment is not None:
             refuse_without_history(history.ledger, "looking at a past epoch")
         with tempfile.TemporaryDirectory(prefix="headrace-state-") as scratch:
