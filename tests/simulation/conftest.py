@@ -25,6 +25,8 @@ MORE_SEEDS = (
     3000013589,
     3000001861,
     3000016751,
+    3100000916,
+    3100004611,
 )
 """Seeds with rare schedules that the first ones happen not to have: among them a sink's store that
 is unavailable after the checkpoint was, and an epoch that is planned again with other moves while

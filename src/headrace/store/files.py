@@ -106,7 +106,7 @@ def write(path: AnyPath, data: bytes, system: System = REAL, *, durable: bool = 
     with explained("write", path):
         try:
             _write_through(aside, data, system, durable=durable)
-            system.files.replace(aside, path)
+            _rename(aside, path, system)
         except BaseException:
             remove(aside, system)
             raise
@@ -138,7 +138,7 @@ def link(old: AnyPath, path: AnyPath, system: System = REAL) -> None:
             system.files.link(old, aside)
         except FileExistsError:
             pass  # The name is random: a network filesystem has repeated its own request.
-        system.files.replace(aside, path)
+        _rename(aside, path, system)
     finally:
         # A rename between two names of one file does nothing, and leaves both.
         remove(aside, system)
@@ -157,6 +157,19 @@ def _aside(path: AnyPath, system: System) -> str:
     """A hidden name in the same directory, for a file that is not complete yet."""
     directory, name = os.path.split(os.path.join(os.getcwd(), path))
     return f"{directory}/.{name}.{system.token_hex(6)}.tmp"
+
+
+def _rename(aside: str, path: AnyPath, system: System) -> None:
+    """Gives a file of this process its final name."""
+    try:
+        system.files.replace(aside, path)
+    except FileNotFoundError as error:
+        # Its name is random. A network filesystem that repeats its own request renames it once,
+        # and answers that there is no such file. Whoever writes it again loses nothing.
+        raise StoreError(
+            f"cannot write {path}: its temporary file {aside} has vanished; is the filesystem "
+            "still mounted?"
+        ) from error
 
 
 def _write_through(path: str, data: bytes, system: System, *, durable: bool = True) -> None:

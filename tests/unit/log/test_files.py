@@ -116,3 +116,19 @@ def test_a_directory_without_permission_is_explained(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     with pytest.raises(StoreError, match="permission denied"):
         files.make_directory(tmp_path / "closed/inside")
+
+
+def test_a_rename_that_is_sent_twice_is_an_error_of_the_store_and_not_a_missing_file(
+    tmp_path: Path,
+) -> None:
+    """A network filesystem repeats a request: the second one finds no file to rename."""
+
+    def twice(old: str, new: str) -> None:
+        os.replace(old, new)
+        os.replace(old, new)
+
+    with pytest.raises(StoreError, match="temporary file .* has vanished"):
+        files.write(tmp_path / "a", b"one", with_files(replace=twice))
+    assert (tmp_path / "a").read_bytes() == b"one"
+    files.write(tmp_path / "a", b"one")
+    assert names(tmp_path) == ["a"]

@@ -56,7 +56,8 @@ class Keeps(Computation):
     def process_record(self, record: Record[Any], ctx: Context) -> None:
         name = record.value["id"]
         self.ids[name] = self.ids.get(name, 0) + 1
-        ctx.produce({"id": name})
+        # Attempts whose hooks saw different watermarks must not have the same output.
+        ctx.produce({"id": name, "saw": record.value["saw"]})
 
 
 class Limited:
