@@ -13,7 +13,7 @@ the blocks (`whole_digest`). Whoever reads only some rows checks the blocks of t
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +27,6 @@ LARGE_BYTES = 256 << 10
 """Smaller files have no table: they are checked as a whole as quickly."""
 
 _DIGEST_BYTES = 16
-_FEW = 256
-"""So many parts are checked one by one sooner than as arrays."""
 _TAIL = struct.Struct("<QQ8s")
 """How many bytes the blocks have, how many each block has, magic."""
 _MAGIC = b"HRBLOCKS"
@@ -155,19 +153,26 @@ class BlockCheck:
         self.part(0, self._table.covered)
         return 0
 
-    def parts(self, firsts: Any, lasts: Any) -> None:
-        """Checks many parts, given as arrays: from byte, up to byte. None may be empty."""
+    def each(self, at: int, parts: Iterable[tuple[int, int]]) -> None:
+        """Checks a few parts: (from byte, up to byte), both counted from `at`."""
         if not self._left:
             return
-        block = self._table.block
-        if len(firsts) <= _FEW:
-            known = self._checked
-            for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-                low, high = first // block, (last - 1) // block
-                if high > low + 1 or not (known[low] and known[high]):
-                    self.part(first, last)
+        known, block = self._checked, self._table.block
+        for first, last in parts:
+            if first < last:
+                low, high = (at + first) // block, (at + last - 1) // block
+                if not known[low]:
+                    self._block(low)
+                if high > low:
+                    self.part((low + 1) * block, at + last)
+
+    def arrays(self, at: int, firsts: Any, lasts: Any) -> None:
+        """Checks many parts: from bytes, up to bytes, both counted from `at`."""
+        if not self._left:
             return
-        low, high = firsts // block, (lasts - 1) // block
+        some, block = np.flatnonzero(lasts > firsts), self._table.block
+        low = (firsts[some].astype(np.int64) + at) // block
+        high = (lasts[some].astype(np.int64) + at - 1) // block
         self._blocks(low)
         if (high > low).any():
             self._blocks(high)

@@ -64,7 +64,7 @@ def first_damaged(files: Mapping[str, bytes]) -> str | None:
 def write_named(store: Store, name: str, data: bytes) -> None:
     """Writes a file that a plan or a commit will name; StoreError if its directory is missing.
 
-    Either a rename was sent twice, or the whole checkpoint is unavailable: it is retried.
+    Then the whole checkpoint is unavailable: it is retried.
     """
     try:
         store.write(name, data)

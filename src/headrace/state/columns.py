@@ -21,39 +21,62 @@ ColumnReader = Callable[[Rows], list[Any]]
 """Rows of a column, as a list of Python values."""
 
 
-Checks = Callable[[Any, Any], None]
-"""Checks parts of a buffer, given as arrays: from byte, up to byte."""
+FEW = 256
+"""So many rows are read one by one sooner than as arrays."""
 
 
-def checks_of(check: BlockCheck | None, data: pa.Buffer | None) -> Checks | None:
-    """Checks parts of a buffer of a file; None if there is nothing to check."""
-    if check is None or check.is_done or data is None:
-        return None
-    at = check.place_of(data)
-    return lambda firsts, lasts: check.parts(firsts + at, lasts + at)
+class Checked:
+    """A buffer of a file whose parts are checked before they are read."""
+
+    __slots__ = ("_at", "_check")
+
+    def __init__(self, check: BlockCheck, data: pa.Buffer) -> None:
+        self._check, self._at = check, check.place_of(data)
+
+    @staticmethod
+    def of(check: BlockCheck | None, data: pa.Buffer | None) -> Checked | None:
+        """None if there is nothing to check."""
+        if check is None or check.is_done or data is None:
+            return None
+        return Checked(check, data)
+
+    def items(self, rows: Rows, width: int, size: int) -> None:
+        """Checks the items of some rows: one begins every `width` bytes, and has `size`."""
+        if len(rows) <= FEW:
+            firsts = (rows * width).tolist()
+            self._check.each(self._at, [(first, first + size) for first in firsts])
+        else:
+            self._check.arrays(self._at, rows * width, rows * width + size)
+
+    def parts(self, firsts: Rows, lasts: Rows) -> None:
+        """Checks parts, some of which may be empty."""
+        if len(firsts) <= FEW:
+            self._check.each(self._at, zip(firsts.tolist(), lasts.tolist(), strict=True))
+        else:
+            self._check.arrays(self._at, firsts, lasts)
 
 
-def numbers_of(values: np.ndarray[Any, Any], checks: Checks | None = None) -> ColumnReader:
+def numbers_of(values: np.ndarray[Any, Any], checked: Checked | None = None) -> ColumnReader:
     """Of numbers."""
-    if checks is None:
+    if checked is None:
         return lambda rows: values[rows].tolist()
     width = values.dtype.itemsize
 
     def read(rows: Rows) -> list[Any]:
-        checks(rows * width, (rows + 1) * width)
+        checked.items(rows, width, width)
         return values[rows].tolist()
 
     return read
 
 
-def bits_of(data: pa.Buffer, offset: int, checks: Checks | None = None) -> ColumnReader:
+def bits_of(data: pa.Buffer, offset: int, checked: Checked | None = None) -> ColumnReader:
     """Of a column of booleans, which Arrow packs into bits."""
     packed = np.frombuffer(data, np.uint8) if data is not None else np.zeros(1, np.uint8)
 
     def read(rows: Rows) -> list[Any]:
         at = rows + offset
-        if checks is not None:
-            checks(at >> 3, (at >> 3) + 1)
+        if checked is not None:
+            checked.items(at >> 3, 1, 1)
         return ((packed[at >> 3] >> (at & 7)) & 1).astype(np.bool_).tolist()
 
     return read
@@ -72,15 +95,14 @@ def slices_of(
     begins = np.frombuffer(offsets, np.int32) if offsets is not None else np.zeros(1, np.int32)
     begins = begins[offset:]
     whole = memoryview(data if data is not None else b"")
-    of_offsets, of_data = checks_of(check, offsets), checks_of(check, data)
+    of_offsets, of_data = Checked.of(check, offsets), Checked.of(check, data)
 
     def places(rows: Rows) -> zip[tuple[int, int]]:
         if of_offsets is not None:
-            of_offsets((rows + offset) * 4, (rows + offset) * 4 + 8)
+            of_offsets.items(rows + offset, 4, 8)
         firsts, lasts = begins[rows], begins[rows + 1]
         if of_data is not None:
-            some = np.flatnonzero(lasts > firsts)
-            of_data(firsts[some].astype(np.int64), lasts[some].astype(np.int64))
+            of_data.parts(firsts, lasts)
         return zip(firsts.tolist(), lasts.tolist(), strict=True)
 
     def read_bytes(rows: Rows) -> list[Any]:

@@ -40,7 +40,7 @@ from headrace.log.content import map_named, verify, verify_in_parts
 from headrace.model.values.time import END
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.bloom import Bloom
-from headrace.state.columns import ColumnReader, bits_of, checks_of, numbers_of, slices_of
+from headrace.state.columns import Checked, ColumnReader, bits_of, numbers_of, slices_of
 from headrace.state.facts import facts_of
 from headrace.state.times.orders import SegmentIndex, index_in, index_of, with_index
 from headrace.store.store import Store
@@ -50,8 +50,8 @@ FORMAT = 3
 """1: without orders. 2: without facts, and named by the digest of all bytes. Both are read."""
 _HEAD_BYTES = 4096
 """The description of the columns, before the rows, is smaller than this."""
-UNFILTERED_ROWS = 8192
-"""So many hashes are searched sooner than a Bloom filter is asked."""
+UNFILTERED_ROWS, UNFILTERED_HASHES = 8192, 64
+"""A Bloom filter of so few rows, or for so few hashes, takes longer to ask than a search."""
 
 SCHEMA = pa.schema(
     [
@@ -288,18 +288,19 @@ class Segment:
 
         A hash has all of its rows inside the ranges, or none.
         """
-        first = int(firsts[0])
-        window = self.hashes[first : int(lasts[-1])]
-        owners = np.flatnonzero((hashes >= window[0]) & (hashes <= window[-1]))
-        if len(window) > UNFILTERED_ROWS:
+        first, hashed = int(firsts[0]), self.hashes
+        window = hashed[first : int(lasts[-1])]
+        owners = ((hashes >= window[0]) & (hashes <= window[-1])).nonzero()[0]
+        if len(owners) > UNFILTERED_HASHES and len(window) > UNFILTERED_ROWS:
             owners = owners[self.bloom.may_have(hashes[owners])]
         wanted = hashes[owners]
-        lows = np.searchsorted(window, wanted, "left") + first
-        highs = np.searchsorted(window, wanted, "right") + first
-        found = highs > lows
+        lows = window.searchsorted(wanted)
+        found = window[lows] == wanted
         if len(firsts) > 1:
-            found &= lows < lasts[np.searchsorted(firsts, lows, "right") - 1]
-        return owners[found], lows[found], highs[found]
+            found &= lows < lasts[firsts.searchsorted(lows + first, "right") - 1] - first
+        owners, lows = owners[found], lows[found]
+        highs = window.searchsorted(wanted[found], "right") if len(lows) else lows
+        return owners, lows + first, highs + first
 
     def waiting(self, since: int, until: int) -> Any:
         """The rows of waiting records with since <= time <= until that were not deleted here."""
@@ -337,12 +338,12 @@ class Segment:
         column, check = self._batch.column(name), self._check
         _, first, *more = column.buffers()
         if pa.types.is_boolean(column.type):
-            reader = bits_of(first, column.offset, checks_of(check, first))
+            reader = bits_of(first, column.offset, Checked.of(check, first))
         elif more:
             is_text = pa.types.is_string(column.type)
             reader = slices_of(first, more[0], column.offset, text=is_text, check=check)
         else:
-            reader = numbers_of(column.to_numpy(), checks_of(check, first))
+            reader = numbers_of(column.to_numpy(), Checked.of(check, first))
         self._readers[name] = reader
         return reader
 

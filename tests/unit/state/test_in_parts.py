@@ -13,6 +13,7 @@ from headrace.errors import CorruptCheckpoint
 from headrace.log import blocks, paths
 from headrace.log.content import digest_of, verify
 from headrace.model.values.keys import encode_key, hash_key
+from headrace.state import columns
 from headrace.state.segment import SCHEMA, Segment, encode_segment
 from headrace.state.view import SlotView
 
@@ -42,7 +43,11 @@ def flipped(data: bytes, place: int, mask: int = 1) -> bytes:
     return data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :]
 
 
-def test_each_flipped_byte_is_found_as_a_whole_and_is_harmless_or_found_by_a_look_up() -> None:
+@pytest.mark.parametrize("few", [0, columns.FEW])
+def test_each_flipped_byte_is_found_as_a_whole_and_is_harmless_or_found_by_a_look_up(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "FEW", few)  # 0: rows are checked as arrays
     name, data = made()
     verify(name, data)
     right = look_up(name, data, [3, 17, 99])

@@ -65,7 +65,7 @@ class MeasuredSegments(MeasuredStore):
         self._store = DiskStore(directory)
         self._store.make_directory(f"state/{COMPUTATION}")
         self._slices: list[SegmentSlice] = []
-        self._cache = WorkerCache()
+        self._cache, self._records = WorkerCache(), Ring.even(1).records(0)
 
     def fill(self, keys: KeySet) -> None:
         order = np.argsort(keys.hashes)
@@ -94,7 +94,7 @@ class MeasuredSegments(MeasuredStore):
 
     def _view(self) -> SlotView:
         opened = {one.segment: self._cache.segment(self._store, one) for one in self._slices}
-        return SlotView(self._slices, Ring.even(1).records(0), (SlotClass(0, 0),), opened)
+        return SlotView(self._slices, self._records, (SlotClass(0, 0),), opened)
 
 
 class MeasuredBackend(MeasuredStore):
