@@ -86,7 +86,7 @@ def test_500_mb_of_state_take_less_than_100_mb_of_memory(tmp_path, monkeypatch) 
     """
     for name, value in THRIFTY.items():
         monkeypatch.setenv(name, value)
-    size = MemorySize(state_mb=500, payload=8_000, epoch_records=125)
+    size = MemorySize(state_mb=500, payload=16_000, epoch_records=90)
     document = run_memory(size, work_dir=tmp_path, limits=SMALL)
     assert document["results_equal"], format_memory(document)
     for name, use in document["systems"].items():
