@@ -27,13 +27,16 @@ MORE_SEEDS = (
     3000016751,
     3100000916,
     3100004611,
+    3200000805,
+    3200006535,
 )
 """Seeds with rare schedules that the first ones happen not to have: among them a sink's store that
 is unavailable after the checkpoint was, and an epoch that is planned again with other moves while
 the clock stands, readers of epochs whose base was torn by a power loss, a state store that is put
 back to an older copy right after it was brought up to date, or after all drivers have ended, a
 rescale in the first epoch after a deploy was taken back, and a backup that begins before the first
-epoch with a state store."""
+epoch with a state store, and verifications during which an epoch is committed, or the checkpoint is
+away for a moment."""
 
 
 @pytest.fixture(scope="session")

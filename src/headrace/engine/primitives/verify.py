@@ -9,8 +9,6 @@ changed, and the pipeline may run meanwhile: what is collected while it is looke
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -22,24 +20,13 @@ from headrace.engine.leading.lease import read_lease
 from headrace.engine.primitives.stores.store_access import StoreAccess
 from headrace.engine.primitives.stores.verify_store import damage_of_store
 from headrace.engine.primitives.verified import Problem, Verified, shown_names
+from headrace.engine.primitives.verify_log import LogCheck
 from headrace.engine.upkeep.pins import HeldPin
 from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, StoreError
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.log.entry import (
-    ACCEPT,
-    CHECKPOINT,
     COMMIT,
-    CONFIRM,
-    CONTROL,
-    DROP,
-    GENERATION,
-    HANDOVER,
-    LAPSE,
-    PLAN,
-    RESTORE,
-    VOID,
-    EntryTail,
     LogEntry,
 )
 from headrace.log.epochlog import EpochLog
@@ -47,8 +34,6 @@ from headrace.log.identity import Identity, read_identity
 from headrace.log.rings import resolve
 from headrace.log.sealed import check_seal
 from headrace.plan import entries as bodies
-from headrace.plan.deploy.code import ConfirmBody, GenerationBody, Handover, LapseBody
-from headrace.plan.epoch import Drop, Plan
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.classes import SegmentSlice
 from headrace.state.record import FinishedFile
@@ -59,12 +44,6 @@ from headrace.store.store import Store
 PIN_S = 600.0
 """How long a pin outlives this process."""
 
-_BODIES: dict[str, Any] = {
-    GENERATION: GenerationBody, PLAN: Plan, COMMIT: bodies.CommitBody, VOID: bodies.VoidBody,
-    ACCEPT: bodies.AcceptBody, DROP: Drop, HANDOVER: Handover, CONFIRM: ConfirmBody,
-    LAPSE: LapseBody, CONTROL: bodies.ControlBody, RESTORE: bodies.RestoreBody,
-    CHECKPOINT: bodies.CheckpointBody,
-}  # fmt: skip
 _BY_CONTENT = (paths.STATE, paths.READ, paths.RINGS, paths.TABLES, paths.OUTBOX, paths.STAGED,
                paths.SAVEPOINTS)  # fmt: skip
 _UNCHECKED = (paths.MERGED, paths.WORK, paths.SOURCES, paths.SINKS, paths.CELLS, paths.STATUS)
@@ -85,22 +64,18 @@ class _Verifier:
         self._checked: set[str] = set()
         self._segments: set[tuple[str, int]] = set()
         """Segments that were checked, with the log positions in which they ride."""
-        self._riding: set[str] = set()
-        """Names of all that rides in the log: these are no files."""
-        self._read_to, self._retain = 0, 1
-        """The last position of the log whose riders are known; how many epochs are retained."""
+        self._log = LogCheck(store, self._problem, self._count)
+        self._retain = 1
+        """How many epochs are retained."""
         self._written: set[str] = set()
         """Segments that no checkpoint has yet: a power loss may have taken them (M2)."""
-        self._only_past: set[str] = set()
-        """Segments that were written without a sync. Where a checkpoint has replaced them, only a
-        replay of past epochs needs them, and a power loss may have taken them."""
 
     def run(self) -> Verified:
         identity = self._identity()
         if identity is None:
             return self.found
         self.found.pipeline = identity.pipeline
-        entries = self._log()
+        entries = self._log.run()
         history = self._history(entries)
         if history is not None:
             self._contents(history)
@@ -130,60 +105,6 @@ class _Verifier:
             raise no_checkpoint(self._store)
         self._count(len(self._store.read(paths.IDENTITY)))
         return found
-
-    # The log --------------------------------------------------------------
-
-    def _log(self) -> list[tuple[int, LogEntry]]:
-        """Every entry that can be decoded; checks its checksum, its body and its riders."""
-        found: list[tuple[int, LogEntry]] = []
-        log, limits = EpochLog(self._store), self._store.system.limits
-        positions = self._positions()
-        self._read_to = max(positions, default=0)
-        for position in positions:
-            name = paths.log_entry(position, limits)
-            try:
-                entry = log.read(position)
-                if entry is None:
-                    continue  # trimmed meanwhile
-                data = self._store.map(name)
-                self._count(len(data))
-                if entry.kind in _BODIES:
-                    self._note_written(decode_body(position, entry, _BODIES[entry.kind]))
-                else:
-                    self._problem(name, f"an entry of the unknown kind {entry.kind!r}")
-                self._riders(name, entry, EntryTail(data, name))
-                found.append((position, entry))
-            except FileNotFoundError:
-                continue
-            except (CorruptCheckpoint, IncompatibleState) as error:
-                self._problem(name, error)
-        for before, after in pairwise(positions):
-            if after != before + 1 and not log.is_trimmed(before):
-                missing = paths.log_entry(before + 1, limits)
-                self._problem(
-                    missing, f"entries {before + 1} to {after - 1} of the log are missing"
-                )
-        return found
-
-    def _note_written(self, body: object) -> None:
-        if isinstance(body, bodies.CommitBody):
-            deltas = (d for slots in body.commit.deltas.values() for d in slots.values())
-            self._only_past |= {d.segment for d in deltas if d.written and d.segment is not None}
-
-    def _positions(self) -> list[int]:
-        found: list[int] = []
-        for directory in self._store.list(paths.LOG):
-            if directory.isdigit():
-                names = self._store.list(f"{paths.LOG}/{directory}")
-                found += [int(name) for name in names if name.isdigit()]
-        return sorted(found)
-
-    def _riders(self, where: str, entry: LogEntry, tail: EntryTail) -> None:
-        self._riding.update(entry.riders)
-        for name in entry.riders:
-            data = tail.get(name)
-            if data is None or digest_of(data) != paths.digest_in(name):
-                self._problem(where, f"{name}, which rides in it, does not have its digest")
 
     def _history(self, entries: list[tuple[int, LogEntry]]) -> History | None:
         """What the log says; None if it cannot be read to its end."""
@@ -216,7 +137,8 @@ class _Verifier:
             self._state_store(history.ledger, pin)
             needed = self._state(history.ledger, pin)
             needed |= self._savepoints(history.ledger, pin)
-            self._only_past -= needed
+            self._log.follow()
+            self._log.written -= needed
             window = history.files() | delivered_files(history)
             self._all(history.ledger.epoch, needed, window, pin)
         finally:
@@ -319,7 +241,7 @@ class _Verifier:
                 unknown.append(info.name)
         if unknown:
             self.found.notes.append(f"not files of a checkpoint: {shown_names(unknown)}")
-        gone = sorted(self._still_named(window - there - needed - self._riding))
+        gone = sorted(self._still_named(window - there - needed - self._log.riding))
         if gone:
             self.found.notes.append(f"past epochs cannot be replayed without: {shown_names(gone)}")
 
@@ -327,12 +249,9 @@ class _Verifier:
         """Of some missing files, those that the newest window names, and that do not ride."""
         if not gone:
             return gone
-        log = EpochLog(self._store)
-        newest = recover(log, self._retain)
-        for position in self._positions():
-            entry = log.read(position) if position > self._read_to else None
-            self._riding.update(entry.riders if entry is not None else ())
-        return (gone & (newest.files() | delivered_files(newest))) - self._riding
+        newest = recover(EpochLog(self._store), self._retain)
+        self._log.follow()
+        return (gone & (newest.files() | delivered_files(newest))) - self._log.riding
 
     def _by_content(self, name: str, size: int, closed: int, named: set[str]) -> None:
         try:
@@ -348,7 +267,7 @@ class _Verifier:
         except FileNotFoundError:
             return  # collected meanwhile
         self._count(size)
-        if name in self._only_past and not whole:
+        if name in self._log.written and not whole:
             self.found.notes.append(f"past epochs cannot be replayed without: {name}")
         elif name in named:
             if not whole:
