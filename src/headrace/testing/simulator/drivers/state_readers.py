@@ -28,7 +28,7 @@ class StateReader(Visitor):
     def __init__(self, scene: Scene, number: int, opens: OpenState, checkpoint: str) -> None:
         super().__init__(scene, number)
         self._backend = opens(checkpoint)
-        self._epoch = 0
+        self._epoch, self._floor = 0, 0
 
     def _run(self) -> None:
         moments = getattr(self._scene.workload, "moments", None)
@@ -42,7 +42,7 @@ class StateReader(Visitor):
         empty = np.empty(0, np.uint64)
         records = SlotRecords(empty, empty, np.empty(0, np.int64))
         view.turn(SlotView([], records, [], {}), marks.applied, marks.run)
-        self._epoch = marks.applied
+        self._epoch, self._floor = marks.applied, marks.floor
         return view
 
     def _read(self, view: StateView) -> dict[str, tuple[int | None, dict[str, int]]]:
@@ -59,7 +59,8 @@ class StateReader(Visitor):
 
     def check_end(self) -> None:
         error, server = self.fiber.error, self._scene.state_server
-        if isinstance(error, StoreError) and server is not None and server.older:
+        put_back = server is not None and server.older and self._floor <= self._epoch
+        if isinstance(error, StoreError) and put_back:
             return  # the copy has cells of an epoch that it does not count, until a driver applies
         if error is not None and not isinstance(error, Killed):
             raise Violation(f"{self.kind} {self.number} stopped: {error}") from error
