@@ -20,18 +20,18 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-AT_ONCE = 3
+AT_ONCE = 4
 
 # The long ones first, so that none of them is left for the end. Together with those that no part
 # names, which are a part of their own, these are all tests.
 TESTS = (
     ("tests/simulation",),
-    ("tests/unit/[a-o]*/",),
     ("tests/spark/test_[a-k]*.py",),
-    ("tests/unit/[p-z]*/",),
-    ("tests/spark/test_[l-z]*.py",),
-    ("tests/property",),
+    ("tests/unit/[a-o]*/",),
     ("tests/cluster",),
+    ("tests/spark/test_[l-z]*.py",),
+    ("tests/unit/[p-z]*/",),
+    ("tests/property",),
     ("tests/contract",),
     ("tests/servers", "tests/browser"),
 )

@@ -37,7 +37,7 @@ def session_of(clustered: Cluster) -> Iterator[Callable[..., SparkSession]]:
         settings = {name.replace("_", "."): value for name, value in more.items()}
         # On a busy machine an executor may need longer than the default of 3 s for the task before,
         # and Spark would run a slot elsewhere: these tests say where slots run.
-        settings.setdefault("spark.locality.wait", "30s")
+        settings.setdefault("spark.locality.wait", "60s")
         if having:
             known, given = having[0]
             if given == settings:
