@@ -31,6 +31,7 @@ from headrace import (
 )
 from headrace.bench.frame.session import bench_session
 from headrace.bench.frame.system import OURS, OURS_TRIVIAL, Measurement, Task
+from headrace.bench.frame.times import times_as_numbers
 from headrace.bench.nexmark import answers as nexmark
 from headrace.bench.nexmark.ours import nexmark_pipeline
 from headrace.bench.workload import (
@@ -156,8 +157,9 @@ def _delivered(task: Task) -> pa.Table:
     rows = dataset(str(task.scratch_dir / "out"), format="parquet", exclude_invalid_files=True)
     if task.workload.query in nexmark.QUERIES:
         until = judged_until(task.workload)
-        return nexmark.rows_as_counts(task.workload.query, rows.to_table(), until)
-    table = rows.to_table(columns=["key", "window_start", "count"])
+        found = times_as_numbers(rows.to_table())
+        return nexmark.rows_as_counts(task.workload.query, found, until)
+    table = times_as_numbers(rows.to_table(columns=["key", "window_start", "count"]))
     return windowed_counts(task.workload, table["key"], table["window_start"], table["count"])
 
 

@@ -19,6 +19,7 @@ from pyarrow.dataset import dataset
 
 from headrace import read_output
 from headrace.bench.frame.system import OURS
+from headrace.bench.frame.times import times_as_numbers
 from headrace.bench.latency.arithmetic import (
     ArrivedFile,
     VisibleEpoch,
@@ -99,7 +100,7 @@ class Loaded:
         out = self.process.home / "out"
         if self.name == OURS:
             for epoch in read_output(str(out)):
-                yield epoch.number, epoch.table()
+                yield epoch.number, times_as_numbers(epoch.table())
             return
         for path in sorted(out.iterdir()):
             yield int(path.name), dataset(path, exclude_invalid_files=True).to_table()
