@@ -92,8 +92,11 @@ class Keeper:
         self._store, self._log, self._history = store, log, history
         self.cadence, self._listeners = cadence, listeners
         self._ring_of, self._repair, self._on_entry = ring_of, repair, on_entry
-        threads = _FRAGMENTS_AT_ONCE
-        self._pool = store.system.executor("headrace-keeper", threads) if background else None
+        self._pool: Executor | None = None
+        if background:  # the epochs that go on meanwhile need the processors
+            self._pool = store.system.executor(
+                "headrace-keeper", _FRAGMENTS_AT_ONCE, low_priority=True
+            )
         self._under_way: _Checkpoint | None = None
         self._began_s = store.system.uptime_s()
         self._ended_s: float | None = None

@@ -77,7 +77,9 @@ class SimulatedSystem(System):
     def thread(self, target: Callable[[], None], name: str) -> SimulatedThread:
         return SimulatedThread(self.running, target)
 
-    def executor(self, name: str, threads: int = 1) -> SimulatedExecutor:
+    def executor(
+        self, name: str, threads: int = 1, *, low_priority: bool = False
+    ) -> SimulatedExecutor:
         return SimulatedExecutor(self.running)
 
     def run_within(
