@@ -20,7 +20,7 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parents[1]
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
-AT_ONCE = 4
+AT_ONCE = 3
 
 # The long ones first, so that none of them is left for the end. Together with those that no part
 # names, which are a part of their own, these are all tests.

@@ -123,9 +123,12 @@ def test_a_run_shows_metrics_and_health_logs_json_and_ends_with_0_on_sigterm(
         assert any("Starting Spark on local[2]" in event.get("text", "") for event in events)
         with urllib.request.urlopen(f"{url}/healthz", timeout=30) as answer:
             assert json.load(answer)["phase"] == "running"
-        with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
-            text = answer.read().decode()
-        assert 'headrace_computation_records_total{computation="Tally",pipeline="paced"}' in text
+        text, counted = "", 'headrace_computation_records_total{computation="Tally"'
+        deadline = time.monotonic() + 60
+        while counted not in text and time.monotonic() < deadline:  # told after the line above
+            with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+                text = answer.read().decode()
+        assert f'{counted},pipeline="paced"}}' in text
         assert 'headrace_computation_busy_seconds_total{computation="Tally"' in text
         process.send_signal(signal.SIGTERM)
         rest, said = process.communicate(timeout=120)
