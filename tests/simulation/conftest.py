@@ -29,6 +29,8 @@ MORE_SEEDS = (
     3100004611,
     3200000805,
     3200006535,
+    3300017549,
+    3300017679,
 )
 """Seeds with rare schedules that the first ones happen not to have: among them a sink's store that
 is unavailable after the checkpoint was, and an epoch that is planned again with other moves while

@@ -93,7 +93,7 @@ class Ledger(RingLedger):
     unpassed_wall: int | None = None
     """The same for the wall clock."""
     unpassed_carried: int = 0
-    """Records that arrived up to this epoch and wait may be causes too; 0 if none is (P2)."""
+    """Records that wait after this epoch may be causes too; 0 if none is (P2)."""
     code: CodeState = CodeState()
     """Which code may lead (L)."""
     saved: Ledger | None = None
@@ -281,11 +281,12 @@ class Ledger(RingLedger):
         wall = earliest(slot.next_wall_timer for slot in slots)
         if self.unpassed_wall is not None and (wall is None or wall > self.unpassed_wall):
             self.unpassed_wall = None
-        # Records that a voided plan processed may be carried over by the plan after it. They and
-        # the timers of their keys are causes until they have been processed.
-        waiting = [file for files in self.outbox.values() for file in files if file.since]
-        if all(file.since > self.unpassed_carried for file in waiting):
-            self.unpassed_carried = 0
+        # Records that a voided plan processed may be carried over by the plan after it, and what
+        # they lead to by the next level. They and the timers of their keys are causes until
+        # nothing waits that was carried since.
+        if self.unpassed_carried:
+            waits = any(file.since for files in self.outbox.values() for file in files)
+            self.unpassed_carried = commit.epoch if waits else 0
 
     def _upper_bound(self, bound: WatermarkBound) -> int:
         """The highest time that a computation can have reached, by what has been read so far."""

@@ -197,5 +197,8 @@ def test_a_record_of_a_voided_plan_that_is_carried_over_keeps_its_directory() ->
     assert ledger.next_determinants() == 1
     committed(ledger, 30, read=70, carried_since=first)
     assert ledger.next_determinants() == 1
-    committed(ledger, 40, read=80, carried_since=first + 1)  # no voided plan has seen these
+    # The record is processed, and what it leads to is carried over by the next level.
+    committed(ledger, 40, read=80, carried_since=ledger.epoch + 1)
+    assert ledger.next_determinants() == 1
+    committed(ledger, 50, read=90)
     assert ledger.next_determinants() == ledger.epoch + 1

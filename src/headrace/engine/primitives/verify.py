@@ -24,7 +24,7 @@ from headrace.engine.primitives.verify_log import LogCheck
 from headrace.engine.upkeep.pins import HeldPin
 from headrace.errors import CorruptCheckpoint, HeadraceError, IncompatibleState, StoreError
 from headrace.log import paths
-from headrace.log.content import digest_of
+from headrace.log.content import digest_of, map_named
 from headrace.log.entry import (
     COMMIT,
     LogEntry,
@@ -201,8 +201,8 @@ class _Verifier:
             return
         self._checked.add(name)
         try:
-            data = self._store.map(name)
-        except FileNotFoundError:
+            data = map_named(self._store, name)
+        except CorruptCheckpoint:
             self._problem(name, _MISSING)
             return
         self._count(len(data))
