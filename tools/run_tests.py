@@ -22,9 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 AT_ONCE = 3
 
-# The long ones first, so that none of them is left for the end. Together with those that no part
-# names, which are a part of their own, these are all tests.
-TESTS = (
+# The long ones first, so that none of them is left for the end. () are those that no part names.
+TESTS: tuple[tuple[str, ...], ...] = (
     ("tests/simulation",),
     ("tests/spark/test_[a-k]*.py",),
     ("tests/unit/[a-o]*/",),
@@ -32,6 +31,7 @@ TESTS = (
     ("tests/spark/test_[l-z]*.py",),
     ("tests/unit/[p-z]*/",),
     ("tests/property",),
+    (),
     ("tests/contract",),
     ("tests/servers", "tests/browser"),
 )
@@ -84,12 +84,10 @@ def parts() -> Iterator[tuple[str, list[str]]]:
     python, pytest = sys.executable, [sys.executable, "-m", "pytest"]
     if not ARCHIVE.exists():
         yield "classes of Spark, for its JVMs", [python, "tools/share_classes.py", str(ARCHIVE)]
-    rest = list(pytest)
+    named = {patterns: [n for p in patterns for n in files_of(p)] for patterns in TESTS if patterns}
+    rest = [f"--ignore={name}" for names in named.values() for name in names]
     for patterns in TESTS:
-        found = [name for pattern in patterns for name in files_of(pattern)]
-        yield " ".join(patterns), [*pytest, *found]
-        rest += [f"--ignore={name}" for name in found]
-    yield "all other tests", rest
+        yield " ".join(patterns) or "all other tests", [*pytest, *named.get(patterns, rest)]
     yield "types", [python, "-m", "mypy"]
 
 

@@ -89,8 +89,13 @@ def slices_of(
     *,
     text: bool,
     check: BlockCheck | None = None,
+    width: int | None = None,
 ) -> ColumnReader:
-    """Of a column of bytes or text: parts of one buffer, from one offset to the next."""
+    """Of a column of bytes or text: parts of one buffer, from one offset to the next.
+
+    `width`: how long all parts are, if that is known. Then offsets are not read: in a file they
+    begin with zero.
+    """
     # Arrow leaves out buffers of columns without rows.
     begins = np.frombuffer(offsets, np.int32) if offsets is not None else np.zeros(1, np.int32)
     begins = begins[offset:]
@@ -98,6 +103,11 @@ def slices_of(
     of_offsets, of_data = Checked.of(check, offsets), Checked.of(check, data)
 
     def places(rows: Rows) -> zip[tuple[int, int]]:
+        if width is not None:
+            starts = (rows.astype(np.int64) + offset) * width
+            if of_data is not None:
+                of_data.parts(starts, starts + width)
+            return zip(starts.tolist(), (starts + width).tolist(), strict=True)
         if of_offsets is not None:
             of_offsets.items(rows + offset, 4, 8)
         firsts, lasts = begins[rows], begins[rows + 1]

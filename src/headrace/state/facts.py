@@ -2,7 +2,8 @@
 
 Most segments hold the fields of one class at one version, without tombstones and without a TTL. A
 look-up then reads keys and values, and no more. It also knows when it has found all fields of a
-key: older segments are not asked for it.
+key: older segments are not asked for it. Where all keys, or all values, have the same length, their
+offsets are not read either.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from headrace.errors import CorruptCheckpoint
@@ -25,6 +27,16 @@ class FieldFacts(msgspec.Struct, array_like=True, frozen=True):
     expires: int | None = None
     version: int | None = None
     tombstone: bool | None = None
+    key_bytes: int | None = None
+    """How long the key of every row is, of whatever kind the row is."""
+    value_bytes: int | None = None
+    """How long the value of every row is."""
+
+    def width(self, column: str) -> int | None:
+        """How long every row's bytes in a column are; None if they differ."""
+        if column == "key":
+            return self.key_bytes
+        return self.value_bytes if column == "value" else None
 
     def constant(self, column: str) -> Any:
         """The value that all fields have in a column; None if they differ."""
@@ -38,20 +50,33 @@ UNKNOWN = FieldFacts()
 
 def facts_of(batch: pa.RecordBatch, fields: Any) -> FieldFacts:
     """The facts about the rows `fields` of a batch."""
+    found: dict[str, Any] = {
+        f"{name}_bytes": _width_of(batch.column(name)) for name in ("key", "value")
+    }
     if not len(fields):
-        return FieldFacts(())
+        return FieldFacts((), **found)
     rows = slice(None) if len(fields) == batch.num_rows else fields
     chosen = batch.column("field")
     if len(fields) < batch.num_rows:
         chosen = chosen.take(pa.array(fields))
     names = chosen.unique()
-    found: dict[str, Any] = {}
     for column in ("expires", "version", "tombstone"):
         values = batch.column(column).to_numpy(zero_copy_only=False)[rows]
         found[column] = values[0].item() if (values == values[0]).all() else None
     return FieldFacts(
         tuple(sorted(names.to_pylist())) if len(names) <= _NAMES_MAX else None, **found
     )
+
+
+def _width_of(column: pa.Array) -> int | None:
+    """How long all items of a column of bytes are; None if they differ, or there are none."""
+    if not len(column):
+        return None
+    offsets = np.frombuffer(column.buffers()[1], np.int32)
+    if column.offset == 0 and offsets[0] != 0:
+        return None  # Arrow writes these offsets as they are; those of a slice begin with zero
+    widths = np.diff(offsets[column.offset : column.offset + len(column) + 1])
+    return int(widths[0]) if (widths == widths[0]).all() else None
 
 
 def encode_facts(facts: FieldFacts) -> bytes:

@@ -341,7 +341,10 @@ class Segment:
             reader = bits_of(first, column.offset, Checked.of(check, first))
         elif more:
             is_text = pa.types.is_string(column.type)
-            reader = slices_of(first, more[0], column.offset, text=is_text, check=check)
+            width = self.facts.width(name)
+            reader = slices_of(
+                first, more[0], column.offset, text=is_text, check=check, width=width
+            )
         else:
             reader = numbers_of(column.to_numpy(), Checked.of(check, first))
         self._readers[name] = reader

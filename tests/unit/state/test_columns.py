@@ -6,7 +6,7 @@ import pytest
 
 from headrace.log.content import digest_of
 from headrace.state.columns import bits_of, numbers_of, slices_of
-from headrace.state.segment import SCHEMA, Cell, Segment, encode_segment
+from headrace.state.segment import SCHEMA, Cell, Segment, encode_batch, encode_segment
 
 ROWS = np.array([0, 3, 3, 8, 19])
 
@@ -42,6 +42,40 @@ def test_a_segment_gives_every_column_of_its_rows() -> None:
     segment = Segment(f"state/c/1-c-{digest_of(data)}.arrow", pa.py_buffer(data))
     columns = segment.rows(ROWS, *SCHEMA.names)
     assert list(zip(*columns, strict=True)) == [tuple(sorted(cells)[row]) for row in ROWS]
+
+
+@pytest.mark.parametrize("value_bytes", [0, 1, 7])
+@pytest.mark.parametrize(("first", "count"), [(0, 30), (4, 26), (29, 1), (5, 0)])
+def test_rows_of_one_length_are_found_without_their_offsets(
+    value_bytes: int, first: int, count: int
+) -> None:
+    cells = [
+        Cell(i, b"key%02d" % i, i % 3, "f", b"", (b"%07d" % i)[-value_bytes or 7 :], i)
+        for i in range(30)
+    ]
+    whole = encode_segment(cells)
+    batch = Segment(f"state/c/1-c-{digest_of(whole)}.arrow", pa.py_buffer(whole)).batch
+    data = encode_batch(batch.slice(first, count))
+    segment = Segment(f"state/c/1-c-{digest_of(data)}.arrow", pa.py_buffer(data))
+    assert segment.facts.key_bytes == (5 if count else None)
+    assert segment.facts.value_bytes == (value_bytes if count else None)
+    rows = np.arange(count)[::-1]
+    columns = segment.rows(rows, *SCHEMA.names)
+    assert list(zip(*columns, strict=True)) == [tuple(cells[first + row]) for row in rows]
+
+
+def test_a_batch_whose_offsets_do_not_begin_with_zero_has_no_lengths() -> None:
+    cells = [Cell(i, b"key%02d" % i, 0, "f", b"", b"v%02d" % i, i) for i in range(9)]
+    whole = encode_segment(cells)
+    batch = Segment(f"state/c/1-c-{digest_of(whole)}.arrow", pa.py_buffer(whole)).batch
+    columns = batch.columns
+    begins = pa.array(range(30, 30 + 10 * 3, 3), pa.int32()).buffers()[1]
+    shifted = pa.py_buffer(b"?" * 30 + columns[5].buffers()[2].to_pybytes())
+    columns[5] = pa.Array.from_buffers(pa.binary(), 9, [None, begins, shifted])
+    data = encode_batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+    segment = Segment(f"state/c/1-c-{digest_of(data)}.arrow", pa.py_buffer(data))
+    assert (segment.facts.key_bytes, segment.facts.value_bytes) == (5, None)
+    assert segment.rows(ROWS[:4], "value") == [[b"v%02d" % row for row in ROWS[:4]]]
 
 
 def test_small_and_large_segments_find_the_same_rows() -> None:

@@ -26,8 +26,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 64)
 
 
-def made(value_bytes: int = 150) -> tuple[str, bytes]:
-    cells = [field(k, "n", b"%020d" % k + bytes(value_bytes - 20)) for k in range(KEYS)]
+def made(value_bytes: int = 150, *, lengths: int = 1) -> tuple[str, bytes]:
+    """A segment whose values have one length, or some."""
+    sizes = [value_bytes - 20 + k % lengths for k in range(KEYS)]
+    cells = [field(k, "n", b"%020d" % k + bytes(sizes[k])) for k in range(KEYS)]
     data = encode_segment(cells)
     return f"state/C/{paths.content_name(1, 'C/0', digest_of(data), '.arrow')}", data
 
@@ -43,12 +45,13 @@ def flipped(data: bytes, place: int, mask: int = 1) -> bytes:
     return data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :]
 
 
+@pytest.mark.parametrize("lengths", [1, 3])
 @pytest.mark.parametrize("few", [0, columns.FEW])
 def test_each_flipped_byte_is_found_as_a_whole_and_is_harmless_or_found_by_a_look_up(
-    few: int, monkeypatch: pytest.MonkeyPatch
+    few: int, lengths: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(columns, "FEW", few)  # 0: rows are checked as arrays
-    name, data = made()
+    name, data = made(lengths=lengths)
     verify(name, data)
     right = look_up(name, data, [3, 17, 99])
     assert right[0][1] == 1 and right[2] == ({}, 0)
