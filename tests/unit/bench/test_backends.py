@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from headrace.bench.backends.bytes_written import measure_bytes
+from headrace.bench.backends.measured import MeasuredSegments
+from headrace.bench.backends.rounds import measure_store
 from headrace.bench.backends.run import format_backends, run_backends
 from headrace.bench.backends.workload import KeySet, Operations, epochs_of
 from headrace.errors import HeadraceError
@@ -16,27 +18,30 @@ SMALL = Operations(keys=80, operations=200, epoch_operations=50)
 
 def test_every_store_gets_the_same_operations_nine_of_ten_writes() -> None:
     shape = Operations(keys=100_000, operations=5_000)
-    first, again = list(epochs_of(shape, 2)), list(epochs_of(shape, 2))
+    first, again = list(epochs_of(shape)), list(epochs_of(shape))
     assert first == again and [epoch.number for epoch in first] == [2, 3, 4, 5, 6]
     reads = sum(len(epoch.reads) for epoch in first)
+    assert [epoch.number for epoch in epochs_of(shape, 1)] == [7, 8, 9, 10, 11]
     assert 400 < reads < 600 and sum(len(epoch.writes) for epoch in first) > 4_300
 
 
-def test_a_wrong_answer_is_counted() -> None:
-    keys = KeySet(SMALL)
-    right = keys.value(3, 1)
-    assert keys.wrong([3, 3, 4], [right, None, right]) == 2
-    keys.epoch_of[3] = 2
-    assert keys.wrong([3], [right]) == 1
+def test_a_wrong_answer_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = MeasuredSegments.read
+    monkeypatch.setattr(
+        MeasuredSegments, "read", lambda self, names, hashes: [None, *real(self, names, hashes)[1:]]
+    )
+    found = measure_store("segments", KeySet(SMALL), tmp_path)
+    assert found["wrong_answers"] == 1 + SMALL.epochs
 
 
 def test_stores_without_a_server_are_measured_and_judged(tmp_path: Path) -> None:
     names = ("segments", "files", "log")
-    document = run_backends([SMALL], names=names, byte_keys=0, work_dir=tmp_path)
+    document = run_backends([SMALL], names=names, rounds=2, byte_keys=0, work_dir=tmp_path)
     assert document["results_equal"] and list(document["systems"]) == list(names)
     for system in document["systems"].values():
         assert system["writes_per_s"] > 0 and system["reads_per_s"] > 0
         assert system["keys"]["80"]["wrong_answers"] == 0
+        assert len(system["keys"]["80"]["rounds"]["reads_per_s"]) == 2
     assert [bar["name"] for bar in document["bars"]] == [
         "segments / files, writes, 80 keys",
         "segments / files, reads, 80 keys",

@@ -15,12 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.bench.backends.workload import COMPUTATION, FIELD_NAME, KeySet
+from headrace.bench.backends.workload import COMPUTATION, FIELD_NAME, FILLED, KeySet
 from headrace.log.content import digest_of
+from headrace.model.values.time import BEGINNING
 from headrace.plan.rings.classes import SegmentSlice, SlotClass
 from headrace.plan.rings.ring import Ring
 from headrace.state.backend import Hashes, StateBackend
 from headrace.state.cache import WorkerCache
+from headrace.state.compaction import merge_run, parts_of
 from headrace.state.segment import Cell, encode_segment
 from headrace.state.view import SlotView
 from headrace.store.disk import DiskStore
@@ -38,7 +40,7 @@ class MeasuredStore(ABC):
 
     @abstractmethod
     def fill(self, keys: KeySet) -> None:
-        """Writes all keys, as epoch 1."""
+        """Writes all keys, as the first epoch."""
 
     @abstractmethod
     def write(self, epoch: int, cells: Sequence[Cell]) -> None:
@@ -51,6 +53,9 @@ class MeasuredStore(ABC):
     @abstractmethod
     def open_again(self, name: bytes, where: int) -> float:
         """Opens the store as a process does after a crash; seconds until a key was read."""
+
+    def tidy(self) -> None:
+        """Puts itself in order, as upkeep does in the background of a pipeline."""
 
     def close(self) -> None:
         """Frees what is held."""
@@ -70,7 +75,7 @@ class MeasuredSegments(MeasuredStore):
     def fill(self, keys: KeySet) -> None:
         order = np.argsort(keys.hashes)
         for part in np.array_split(order, min(FILL_SEGMENTS, len(order))):
-            self._add(1, [keys.cell(int(index), 1) for index in part])
+            self._add(FILLED, [keys.cell(int(index), FILLED) for index in part])
 
     def write(self, epoch: int, cells: Sequence[Cell]) -> None:
         self._add(epoch, cells)
@@ -86,11 +91,22 @@ class MeasuredSegments(MeasuredStore):
         self.read([name], np.array([where], np.uint64))
         return time.perf_counter() - started
 
+    def tidy(self) -> None:
+        """Merges what was written since the store was filled."""
+        run = tuple(one for one in self._slices if one.last_epoch > FILLED)
+        parts = parts_of(self._store, run, self._records, (SlotClass(0, 0),))
+        merged = list(merge_run(parts, bottom=False, expired_before=BEGINNING))
+        self._slices = [one for one in self._slices if one not in run]
+        for data, rows in merged:
+            self._put(run[0].last_epoch, data, rows)
+
     def _add(self, epoch: int, cells: Sequence[Cell]) -> None:
-        data = encode_segment(cells)
+        self._put(epoch, encode_segment(cells), len(cells))
+
+    def _put(self, epoch: int, data: bytes, rows: int) -> None:
         name = f"state/{COMPUTATION}/{epoch:012d}-{len(self._slices)}-{digest_of(data)}.arrow"
         self._store.write(name, data)
-        self._slices.insert(0, SegmentSlice(name, epoch, len(cells), len(data)))
+        self._slices.insert(0, SegmentSlice(name, epoch, rows, len(data)))
 
     def _view(self) -> SlotView:
         opened = {one.segment: self._cache.segment(self._store, one) for one in self._slices}
@@ -118,9 +134,9 @@ class MeasuredBackend(MeasuredStore):
         with _without_syncs(self._fills_unsynced):
             for first in range(0, len(keys.names), FILL_CELLS):
                 some = range(first, min(first + FILL_CELLS, len(keys.names)))
-                cells = ((COMPUTATION, keys.cell(index, 1)) for index in some)
-                self._backend.write(1, cells)
-            self._mark(1)
+                cells = ((COMPUTATION, keys.cell(index, FILLED)) for index in some)
+                self._backend.write(FILLED, cells)
+            self._mark(FILLED)
 
     def write(self, epoch: int, cells: Sequence[Cell]) -> None:
         self._backend.write(epoch, ((COMPUTATION, cell) for cell in cells))

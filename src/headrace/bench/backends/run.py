@@ -1,14 +1,11 @@
 """Runs S4's operations on every state store, at few and at many keys, and judges the bars.
 
-All stores get the same operations in the same run. A store is open before its first operation is
-timed: how long that takes has a figure of its own. Each epoch's reads are timed apart from its
-writes, and every value that is read is compared with what was written last.
+All stores get the same operations in the same run, and take turns round by round: a machine that
+others share changes its speed within seconds, and the reads of a round take less than one.
 """
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -16,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.bench.backends.bytes_written import measure_bytes
-from headrace.bench.backends.stores import NAMES, opened_store
-from headrace.bench.backends.workload import KeySet, Operations, epochs_of
+from headrace.bench.backends.rounds import TimedStore
+from headrace.bench.backends.stores import NAMES
+from headrace.bench.backends.workload import KeySet, Operations
 from headrace.bench.frame.bars import Bar
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.frame.rounds import Say
@@ -39,6 +37,7 @@ def run_backends(
     shapes: Sequence[Operations],
     *,
     names: Sequence[str] = NAMES,
+    rounds: int = 5,
     byte_keys: int = MANY_KEYS,
     work_dir: Path | None = None,
     say: Say = lambda line: None,
@@ -50,26 +49,31 @@ def run_backends(
     machine = describe_machine()
     measured: dict[str, dict[str, dict[str, Any]]] = {}
     skipped: dict[str, str] = {}
-    wrong = 0
     for shape in shapes:
         keys = KeySet(shape)
-        for name in names:
-            if name in skipped:
-                continue
-            say(f"{name}: {shape.keys:,} keys")
-            keys.epoch_of[:] = 1
-            try:
-                found = measure_store(name, keys, work_dir)
-            except CannotHave as error:
-                skipped[name] = str(error)
-                say(f"{name}: left out: {error}")
-                continue
-            wrong += found["wrong_answers"]
-            measured.setdefault(name, {})[str(shape.keys)] = found
+        with ExitStack() as stack:
+            timed: dict[str, TimedStore] = {}
+            for name in names:
+                if name in skipped:
+                    continue
+                say(f"{name}: {shape.keys:,} keys are written")
+                try:
+                    timed[name] = TimedStore(name, keys, stack, work_dir)
+                except CannotHave as error:
+                    skipped[name] = str(error)
+                    say(f"{name}: left out: {error}")
+            for number in range(rounds):
+                say(f"{shape.keys:,} keys: round {number + 1} of {rounds}")
+                for store in timed.values():
+                    store.run_round(number)
+            for name, store in timed.items():
+                measured.setdefault(name, {})[str(shape.keys)] = store.figures()
+    wrong = sum(found["wrong_answers"] for every in measured.values() for found in every.values())
     written = measure_bytes(byte_keys, work_dir=work_dir, say=say) if byte_keys else None
     return {
         "benchmark": "backends",
         "workload": {str(shape.keys): asdict(shape) for shape in shapes},
+        "rounds": rounds,
         "systems": {name: _system(found) for name, found in measured.items()},
         "skipped": skipped,
         "bytes": written,
@@ -89,48 +93,6 @@ def _system(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "promise": most["promise"],
         "keys": dict(found),
     }
-
-
-def measure_store(name: str, keys: KeySet, work_dir: Path | None = None) -> dict[str, Any]:
-    """Fills a store, times its operations, and opens it again."""
-    with ExitStack() as stack:
-        directory = stack.enter_context(
-            tempfile.TemporaryDirectory(
-                prefix=f"headrace-{name}-", dir=work_dir, ignore_cleanup_errors=True
-            )
-        )
-        store = opened_store(name, Path(directory), stack)
-        stack.callback(store.close)
-        started = time.perf_counter()
-        store.fill(keys)
-        fill_s = time.perf_counter() - started
-        last = len(keys.names) // 2
-        store.open_again(keys.names[last], int(keys.hashes[last]))
-        reads = writes = wrong = 0
-        read_s = write_s = 0.0
-        for epoch in epochs_of(keys.shape, 2):
-            asked = [keys.names[index] for index in epoch.reads]
-            started = time.perf_counter()
-            found = store.read(asked, keys.hashes[epoch.reads])
-            read_s += time.perf_counter() - started
-            wrong += keys.wrong(epoch.reads, found)
-            cells = [keys.cell(index, epoch.number) for index in epoch.writes]
-            started = time.perf_counter()
-            store.write(epoch.number, cells)
-            write_s += time.perf_counter() - started
-            keys.epoch_of[epoch.writes] = epoch.number
-            reads, writes = reads + len(asked), writes + len(cells)
-        open_s = store.open_again(keys.names[last], int(keys.hashes[last]))
-        wrong += keys.wrong([last], store.read([keys.names[last]], keys.hashes[[last]]))
-        return {
-            "writes_per_s": round(writes / write_s, 1),
-            "reads_per_s": round(reads / read_s, 1),
-            "operations_per_s": round((reads + writes) / (read_s + write_s), 1),
-            "open_ms": round(open_s * 1e3, 2),
-            "fill_s": round(fill_s, 2),
-            "wrong_answers": wrong,
-            "promise": store.promise,
-        }
 
 
 def _bars(

@@ -21,6 +21,8 @@ from headrace.state.segment import FIELD, Cell
 COMPUTATION = "S4"
 FIELD_NAME = "state"
 WRITE_SHARE = 0.9
+FILLED = 1
+"""The epoch that writes all keys."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,12 @@ class Epoch:
 
 
 class KeySet:
-    """All keys, with their bytes and hashes, and what each must hold."""
+    """All keys, with their bytes and hashes, and what each holds after an epoch wrote it."""
 
     def __init__(self, shape: Operations) -> None:
         self.shape = shape
         self.names = [encode_key(f"key-{i:09d}") for i in range(shape.keys)]
         self.hashes: Hashes = np.array([hash_key(name) for name in self.names], np.uint64)
-        self.epoch_of = np.ones(shape.keys, np.int64)
-        """The epoch that last wrote each key."""
         self._body = random.Random(shape.seed).randbytes(shape.value_bytes - 20)
 
     def value(self, index: int, epoch: int) -> bytes:
@@ -67,15 +67,11 @@ class KeySet:
         where, name = int(self.hashes[index]), self.names[index]
         return Cell(where, name, FIELD, FIELD_NAME, b"", self.value(index, epoch), epoch, END)
 
-    def wrong(self, asked: list[int], found: list[bytes | None]) -> int:
-        """How many answers are not what the last write left."""
-        expected = (self.value(index, int(self.epoch_of[index])) for index in asked)
-        return sum(one != other for one, other in zip(expected, found, strict=True))
 
-
-def epochs_of(shape: Operations, first: int) -> Iterator[Epoch]:
-    """The epochs to be timed, numbered from `first`; the same for every store."""
-    dice = random.Random(shape.seed)
+def epochs_of(shape: Operations, round_number: int = 0) -> Iterator[Epoch]:
+    """The epochs to be timed in a round; the same for every store."""
+    dice = random.Random(shape.seed + round_number)
+    first = FILLED + 1 + round_number * shape.epochs
     for number in range(first, first + shape.epochs):
         kinds = [dice.random() < WRITE_SHARE for _ in range(shape.epoch_operations)]
         chosen = [dice.randrange(shape.keys) for _ in kinds]

@@ -27,6 +27,7 @@ Examples:
 @number("--operations", 10_000, "Measured operations; nine of ten are writes.")
 @number("--epoch", 1_000, "Operations that are made durable together.", "epoch_operations")
 @number("--seed", 1, "Seed of the operations.", least=0)
+@number("--rounds", 5, "Rounds of these operations, in which the stores take turns.")
 @click.option(
     "--bytes/--no-bytes",
     "with_bytes",
@@ -39,6 +40,7 @@ Examples:
 def backends(
     keys: str,
     stores: str,
+    rounds: int,
     with_bytes: bool,
     work_dir: Path | None,
     json_file: Path | None,
@@ -56,6 +58,7 @@ def backends(
     document = run_backends(
         [Operations(keys=count, **shape) for count in counts],
         names=stores.split(",") if stores else NAMES,
+        rounds=rounds,
         byte_keys=MANY_KEYS if with_bytes else 0,
         work_dir=work_dir,
         say=say,

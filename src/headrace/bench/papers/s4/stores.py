@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.bench.backends.run import measure_store
+from headrace.bench.backends.rounds import measure_store
 from headrace.bench.backends.workload import KeySet, Operations
 from headrace.bench.frame.rounds import Say
 from headrace.bench.papers.row import PaperRow, Points
@@ -128,7 +128,6 @@ def _stores(shape: Operations, names: Sequence[str], say: Say) -> dict[str, Any]
     keys = KeySet(shape)
     found: dict[str, Any] = {}
     for name in names:
-        keys.epoch_of[:] = 1
         try:
             found[name] = measure_store(name, keys)
         except CannotHave as error:
