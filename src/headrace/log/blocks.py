@@ -22,7 +22,7 @@ import xxhash
 
 from headrace.errors import CorruptCheckpoint
 
-BLOCK_BYTES = 16 << 10
+BLOCK_BYTES = 4 << 10
 LARGE_BYTES = 256 << 10
 """Smaller files have no table: they are checked as a whole as quickly."""
 

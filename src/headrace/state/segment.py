@@ -283,14 +283,20 @@ class Segment:
         begins = np.concatenate(([True], lows[1:] > highs[:-1]))
         return lows[begins], highs[np.append(begins[1:], True)]
 
-    def find(self, hashes: Any, firsts: Any, lasts: Any) -> tuple[Any, Any, Any]:
+    def find(
+        self, hashes: Any, firsts: Any, lasts: Any, *, ascending: bool = False
+    ) -> tuple[Any, Any, Any]:
         """The rows of some hashes inside ranges of rows: indexes of the hashes, from row, to row.
 
-        A hash has all of its rows inside the ranges, or none.
+        A hash has all of its rows inside the ranges, or none. `ascending`: the hashes are sorted.
         """
         first, hashed = int(firsts[0]), self.hashes
         window = hashed[first : int(lasts[-1])]
-        owners = ((hashes >= window[0]) & (hashes <= window[-1])).nonzero()[0]
+        if ascending:
+            low, high = hashes.searchsorted(window[0]), hashes.searchsorted(window[-1], "right")
+            owners = np.arange(low, high)
+        else:
+            owners = ((hashes >= window[0]) & (hashes <= window[-1])).nonzero()[0]
         if len(owners) > UNFILTERED_HASHES and len(window) > UNFILTERED_ROWS:
             owners = owners[self.bloom.may_have(hashes[owners])]
         wanted = hashes[owners]

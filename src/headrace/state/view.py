@@ -154,16 +154,17 @@ class SlotView(StateView):
         found = [SegmentStored() for _ in keys]
         asked = [each for each in self.segments if each[0].has(FIELD)]
         names = all_names([segment.facts for segment, _, _ in asked])
-        left = np.arange(len(keys))
+        left = hashes.argsort()  # in the order of the rows, so neighbours are read together
+        hashes = hashes[left]
         for segment, firsts, lasts in asked:
-            owners, lows, highs = segment.find(hashes, firsts, lasts)
+            owners, lows, highs = segment.find(hashes, firsts, lasts, ascending=True)
             if not len(owners):
                 continue
-            self._collect_fields(segment, left[owners], lows, highs, keys, found)
+            mine = left[owners]
+            self._collect_fields(segment, mine, lows, highs, keys, found)
             if names is not None:
-                more = [len(found[owner].fields) < len(names) for owner in left[owners].tolist()]
                 keep = np.ones(len(left), np.bool_)
-                keep[owners] = more
+                keep[owners] = [len(found[one].fields) < len(names) for one in mine.tolist()]
                 left, hashes = left[keep], hashes[keep]
                 if not len(left):
                     break
