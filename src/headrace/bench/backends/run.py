@@ -6,6 +6,7 @@ others share changes its speed within seconds, and the reads of a round take les
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -62,6 +63,7 @@ def run_backends(
                 except CannotHave as error:
                     skipped[name] = str(error)
                     say(f"{name}: left out: {error}")
+            os.sync()  # what was written without a sync does not go to the disk during a round
             for number in range(rounds):
                 say(f"{shape.keys:,} keys: round {number + 1} of {rounds}")
                 for store in timed.values():
