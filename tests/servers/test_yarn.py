@@ -93,7 +93,7 @@ def drivers(where: Path) -> list[ProcessSeen]:
         each
         for each in processes()
         if f"--checkpoint {where / 'state'}" in each.command
-        and each.command.split()[0].endswith("python")
+        and Path(each.command.split()[0]).name.startswith("python")
         and "submit.py" in each.command
     ]
 
