@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.values.keys import HASH_SPACE
+from headrace.state.columns import FEW
 from headrace.state.segment import HOLD, TIMER, WAITING, Segment
 from headrace.state.times.timeindex import Timed
 from headrace.state.view import CellId, SlotView, counting, rows_and_owners
@@ -24,6 +25,8 @@ Place = tuple[int, int]
 FIRST: Place = (-(2**63), -1)
 """Before every cell."""
 
+_NAMES = ("key", "field", "entry")
+"""What names a cell within a kind."""
 _KINDS = {"event": TIMER, "wall": TIMER, "hold": HOLD, "waiting": WAITING}
 
 
@@ -51,7 +54,8 @@ def cells_until(view: SlotView, name: str, after: Place, until: int) -> Found:
 
 
 def next_cells(view: SlotView, name: str, after: Place, count: int, *, by_hold: bool) -> Found:
-    """The first live cells of an index behind a place, about `count` of each segment's."""
+    """The first live cells of an index behind a place: about `count`, of all segments together."""
+    count = max(1, count // max(len(view.segments), 1))
     while True:
         taken: list[Any] = []
         reached: Place | None = None
@@ -130,11 +134,18 @@ def _live(view: SlotView, chosen: Sequence[Any]) -> Iterator[tuple[CellId, Timed
     for age, ((segment, _, _), rows) in enumerate(zip(view.segments, chosen, strict=True)):
         live = rows
         for newer, lows, highs in view.segments[:age]:
-            if newer.index.timed and len(live):
+            if not len(live):
+                break
+            if newer.index.timed and _share_hashes(segment, newer):
                 live = live[~_superseded(segment, live, newer, lows, highs)]
         columns = segment.rows(live, "key", "field", "entry", "time", "expires")
         for key, field, entry, time, hold in zip(*columns, strict=True):
             yield (key, field, entry), (time, hold)
+
+
+def _share_hashes(one: Segment, other: Segment) -> bool:
+    """Whether two segments may have cells of one key: those of pieces of one merge do not."""
+    return bool(one.hashes[0] <= other.hashes[-1] and other.hashes[0] <= one.hashes[-1])
 
 
 def _superseded(segment: Segment, rows: Any, newer: Segment, lows: Any, highs: Any) -> Any:
@@ -145,11 +156,22 @@ def _superseded(segment: Segment, rows: Any, newer: Segment, lows: Any, highs: A
         return mask
     others, mine = rows_and_owners(owners, firsts, lasts)
     alike = newer.kinds[others] == segment.kinds[rows[mine]]
-    others, mine = pa.array(others[alike]), mine[alike]
-    own = pa.array(rows[mine])
-    same = np.ones(len(mine), np.bool_)
-    for column in ("key", "field", "entry"):
-        equal = pc.equal(newer.column(column).take(others), segment.column(column).take(own))
-        same &= equal.to_numpy(zero_copy_only=False)
-    mask[mine[same]] = True
+    mine = mine[alike]
+    mask[mine[_same_cells(newer, others[alike], segment, rows[mine])]] = True
     return mask
+
+
+def _same_cells(one: Segment, rows: Any, other: Segment, others: Any) -> Any:
+    """A mask of the rows that are the same cell in both segments; the kinds are alike."""
+    if len(rows) <= FEW:  # mostly
+        alike = zip(
+            zip(*one.rows(rows, *_NAMES), strict=True),
+            zip(*other.rows(others, *_NAMES), strict=True),
+            strict=True,
+        )
+        return np.fromiter((cell == its for cell, its in alike), np.bool_, len(rows))
+    same = np.ones(len(rows), np.bool_)
+    for name in _NAMES:
+        mine, its = one.column(name).take(pa.array(rows)), other.column(name).take(pa.array(others))
+        same &= pc.equal(mine, its).to_numpy(zero_copy_only=False)
+    return same
