@@ -144,3 +144,16 @@ def test_the_keys_that_come_next_are_found_without_the_others() -> None:
     index.bind(KeysOfTask(history.view(), 4))
     assert index.next_keys(5)[:5] == [encode_key(i) for i in range(5)]
     assert len(index) < 20
+
+
+@pytest.mark.parametrize(("gone", "step"), [(8, 80), (600, 24_000)])
+def test_a_window_grows_by_its_step_however_many_segments_there_are(gone: int, step: int) -> None:
+    store, pieces, rows = MemoryStore(), 40, 600
+    cells = sorted(timer(i, b"", i) for i in range(pieces * rows))
+    parts = [cells[n * rows : (n + 1) * rows] for n in range(pieces)]
+    entries = [written(store, part, 1, label=f"C/{n}") for n, part in enumerate(parts)]
+    entries.insert(0, written(store, sorted(timer(i, b"", None) for i in range(gone)), 2))
+    index = WindowedIndex("event")
+    index.bind(KeysOfTask(view_of(store, entries), step=step))
+    assert index.earliest_time({}) == gone
+    assert 0 < len(index) <= 2 * step
