@@ -63,7 +63,7 @@ FOUND_BY: dict[str, int] = {
     "copies_show_rows_in_epochs_without_rows": 121,
     "damage_blocks_the_queue": 4,
     "delivery_is_not_repeated": 6,
-    "deltas_are_found_by_slot_and_epoch": 747,
+    "deltas_are_found_by_slot_and_epoch": 911,
     "digests_are_ignored": 450,
     "doubts_are_failures": 10,
     "dropped_attempts_stay_cached": 1,
