@@ -34,6 +34,18 @@ def test_a_wrong_answer_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found["wrong_answers"] == 1 + SMALL.epochs
 
 
+def test_a_stale_answer_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MeasuredSegments, "write", lambda self, epoch, cells: None)
+    written: set[int] = set()
+    stale = 0
+    for epoch in epochs_of(SMALL):
+        stale += sum(key in written for key in epoch.reads)
+        written.update(epoch.writes)
+    assert stale > 0
+    found = measure_store("segments", KeySet(SMALL), tmp_path)
+    assert found["wrong_answers"] == stale
+
+
 def test_stores_without_a_server_are_measured_and_judged(tmp_path: Path) -> None:
     names = ("segments", "files", "log")
     document = run_backends([SMALL], names=names, rounds=2, byte_keys=0, work_dir=tmp_path)
