@@ -48,6 +48,8 @@ class TimedStore:
     def run_round(self, number: int) -> None:
         """Opens the store as after a crash, and times the operations of a round."""
         keys, store = self._keys, self._store
+        if number:
+            store.tidy()
         one = len(keys.names) // 2
         self._opens_s.append(store.open_again(keys.names[one], int(keys.hashes[one])))
         self._compare([one], store.read([keys.names[one]], keys.hashes[[one]]))
@@ -68,7 +70,6 @@ class TimedStore:
         self._reads.append(reads / read_s)
         self._writes.append(writes / write_s)
         self._operations.append((reads + writes) / (read_s + write_s))
-        store.tidy()
 
     def _compare(self, asked: Sequence[int], found: Sequence[bytes | None]) -> None:
         """Counts the answers that are not what the last write left."""

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.values.keys import HASH_SPACE
-from headrace.state.columns import FEW
 from headrace.state.segment import HOLD, TIMER, WAITING, Segment
 from headrace.state.times.timeindex import Timed
 from headrace.state.view import CellId, SlotView, counting, rows_and_owners
@@ -25,8 +24,6 @@ Place = tuple[int, int]
 FIRST: Place = (-(2**63), -1)
 """Before every cell."""
 
-_NAMES = ("key", "field", "entry")
-"""What names a cell within a kind."""
 _KINDS = {"event": TIMER, "wall": TIMER, "hold": HOLD, "waiting": WAITING}
 
 
@@ -156,22 +153,11 @@ def _superseded(segment: Segment, rows: Any, newer: Segment, lows: Any, highs: A
         return mask
     others, mine = rows_and_owners(owners, firsts, lasts)
     alike = newer.kinds[others] == segment.kinds[rows[mine]]
-    mine = mine[alike]
-    mask[mine[_same_cells(newer, others[alike], segment, rows[mine])]] = True
+    others, mine = pa.array(others[alike]), mine[alike]
+    own = pa.array(rows[mine])
+    same = np.ones(len(mine), np.bool_)
+    for column in ("key", "field", "entry"):
+        equal = pc.equal(newer.column(column).take(others), segment.column(column).take(own))
+        same &= equal.to_numpy(zero_copy_only=False)
+    mask[mine[same]] = True
     return mask
-
-
-def _same_cells(one: Segment, rows: Any, other: Segment, others: Any) -> Any:
-    """A mask of the rows that are the same cell in both segments; the kinds are alike."""
-    if len(rows) <= FEW:  # mostly
-        alike = zip(
-            zip(*one.rows(rows, *_NAMES), strict=True),
-            zip(*other.rows(others, *_NAMES), strict=True),
-            strict=True,
-        )
-        return np.fromiter((cell == its for cell, its in alike), np.bool_, len(rows))
-    same = np.ones(len(rows), np.bool_)
-    for name in _NAMES:
-        mine, its = one.column(name).take(pa.array(rows)), other.column(name).take(pa.array(others))
-        same &= pc.equal(mine, its).to_numpy(zero_copy_only=False)
-    return same
