@@ -122,7 +122,8 @@ class BlockCheck:
     def __init__(self, name: str, data: pa.Buffer, table: BlockTable) -> None:
         """The table is known to be right."""
         self._name, self._table = name, table
-        self._data, self._begin = memoryview(data), data.address
+        whole, self._begin = memoryview(data).cast("B"), data.address
+        self._data, self._proofs = whole[: table.covered], whole[table.covered :]
         self._left = table.blocks
         self._checked = bytearray(table.blocks)
 
@@ -163,8 +164,10 @@ class BlockCheck:
                 low, high = (at + first) // block, (at + last - 1) // block
                 if not known[low]:
                     self._block(low)
-                if high > low:
-                    self.part((low + 1) * block, at + last)
+                while low < high:
+                    low += 1
+                    if not known[low]:
+                        self._block(low)
 
     def arrays(self, at: int, firsts: Any, lasts: Any) -> None:
         """Checks many parts: from bytes, up to bytes, both counted from `at`."""
@@ -185,10 +188,10 @@ class BlockCheck:
             self._block(number)
 
     def _block(self, number: int) -> None:
-        data, (covered, block) = self._data, self._table
-        at, proof = number * block, covered + number * _DIGEST_BYTES
-        end = min(at + block, covered)
-        if xxhash.xxh3_128_digest(data[at:end]) != bytes(data[proof : proof + _DIGEST_BYTES]):
+        at, proof = number * self._table.block, number * _DIGEST_BYTES
+        found = xxhash.xxh3_128_digest(self._data[at : at + self._table.block])
+        if found != self._proofs[proof : proof + _DIGEST_BYTES]:
+            end = min(at + self._table.block, self._table.covered)
             raise CorruptCheckpoint(
                 f"{self._name} is damaged: its bytes from {at:,} to {end:,} do not have the digest "
                 "in its table. Restore the file from a copy; nothing of these bytes has been read"

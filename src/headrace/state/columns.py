@@ -8,7 +8,7 @@ A reader of a file that is checked in parts checks the parts that it reads, befo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,12 +48,12 @@ class Checked:
         else:
             self._check.arrays(self._at, rows * width, rows * width + size)
 
-    def parts(self, firsts: Rows, lasts: Rows) -> None:
+    def parts(self, firsts: Sequence[int], lasts: Sequence[int]) -> None:
         """Checks parts, some of which may be empty."""
         if len(firsts) <= FEW:
-            self._check.each(self._at, zip(firsts.tolist(), lasts.tolist(), strict=True))
+            self._check.each(self._at, zip(firsts, lasts, strict=True))
         else:
-            self._check.arrays(self._at, firsts, lasts)
+            self._check.arrays(self._at, np.array(firsts), np.array(lasts))
 
 
 def numbers_of(values: np.ndarray[Any, Any], checked: Checked | None = None) -> ColumnReader:
@@ -105,15 +105,14 @@ def slices_of(
     def places(rows: Rows) -> zip[tuple[int, int]]:
         if width is not None:
             starts = (rows.astype(np.int64) + offset) * width
-            if of_data is not None:
-                of_data.parts(starts, starts + width)
-            return zip(starts.tolist(), (starts + width).tolist(), strict=True)
-        if of_offsets is not None:
-            of_offsets.items(rows + offset, 4, 8)
-        firsts, lasts = begins[rows], begins[rows + 1]
+            firsts, lasts = starts.tolist(), (starts + width).tolist()
+        else:
+            if of_offsets is not None:
+                of_offsets.items(rows + offset, 4, 8)
+            firsts, lasts = begins[rows].tolist(), begins[rows + 1].tolist()
         if of_data is not None:
             of_data.parts(firsts, lasts)
-        return zip(firsts.tolist(), lasts.tolist(), strict=True)
+        return zip(firsts, lasts, strict=True)
 
     def read_bytes(rows: Rows) -> list[Any]:
         return [bytes(whole[a:b]) for a, b in places(rows)]

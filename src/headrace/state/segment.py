@@ -50,6 +50,8 @@ FORMAT = 3
 """1: without orders. 2: without facts, and named by the digest of all bytes. Both are read."""
 _HEAD_BYTES = 4096
 """The description of the columns, before the rows, is smaller than this."""
+SHORT_KEY_BYTES = 16
+"""Keys of this length take at most twice the bytes of their hashes, and are checked with them."""
 UNFILTERED_ROWS, UNFILTERED_HASHES = 8192, 64
 """A Bloom filter of so few rows, or for so few hashes, takes longer to ask than a search."""
 
@@ -182,8 +184,8 @@ class Segment:
             raise CorruptCheckpoint(f"{name} has other columns than a segment")
         self._batch = reader.get_batch(0)
         if self._check is not None:
-            first = min(b.address for c in self._batch.columns for b in c.buffers() if b)
-            self._check.part(0, first - data.address)
+            first = self._batch.column(0).buffers()[1]  # the columns lie in their order
+            self._check.part(0, first.address - data.address)
         if version == b"1":
             self.index = _index_of(self._batch, Bloom.from_bytes(metadata[b"bloom"]))
         else:
@@ -208,8 +210,15 @@ class Segment:
 
     @cached_property
     def hashes(self) -> Any:
-        """The hash of each row's key."""
+        """The hash of each row's key. Short keys are checked with them: a look-up reads both."""
+        if self._keys_are_short:
+            self.column("key")
         return self.column("hash").to_numpy()
+
+    @property
+    def _keys_are_short(self) -> bool:
+        width = self.facts.key_bytes
+        return width is not None and width <= SHORT_KEY_BYTES
 
     @cached_property
     def kinds(self) -> Any:
@@ -290,23 +299,29 @@ class Segment:
 
         A hash has all of its rows inside the ranges, or none. `ascending`: the hashes are sorted.
         """
-        first, hashed = int(firsts[0]), self.hashes
-        window = hashed[first : int(lasts[-1])]
-        if ascending:
+        first = int(firsts[0])
+        window = self.hashes[first : int(lasts[-1])]
+        if len(window) <= UNFILTERED_ROWS:
+            owners, wanted = None, hashes
+        elif ascending:
             low, high = hashes.searchsorted(window[0]), hashes.searchsorted(window[-1], "right")
-            owners = np.arange(low, high)
+            owners, wanted = np.arange(low, high), hashes[low:high]
         else:
             owners = ((hashes >= window[0]) & (hashes <= window[-1])).nonzero()[0]
-        if len(owners) > UNFILTERED_HASHES and len(window) > UNFILTERED_ROWS:
-            owners = owners[self.bloom.may_have(hashes[owners])]
-        wanted = hashes[owners]
+            wanted = hashes[owners]
+        if owners is not None and len(owners) > UNFILTERED_HASHES:
+            maybe = self.bloom.may_have(wanted)
+            owners, wanted = owners[maybe], wanted[maybe]
         lows = window.searchsorted(wanted)
-        found = window[lows] == wanted
+        found = (window.take(lows, mode="clip") == wanted).nonzero()[0]
+        if not len(found):
+            return found, found, found
+        lows = lows[found]
         if len(firsts) > 1:
-            found &= lows < lasts[firsts.searchsorted(lows + first, "right") - 1] - first
-        owners, lows = owners[found], lows[found]
-        highs = window.searchsorted(wanted[found], "right") if len(lows) else lows
-        return owners, lows + first, highs + first
+            inside = lows < lasts[firsts.searchsorted(lows + first, "right") - 1] - first
+            found, lows = found[inside], lows[inside]
+        highs = window.searchsorted(wanted[found], "right")
+        return found if owners is None else owners[found], lows + first, highs + first
 
     def waiting(self, since: int, until: int) -> Any:
         """The rows of waiting records with since <= time <= until that were not deleted here."""
@@ -348,6 +363,8 @@ class Segment:
         elif more:
             is_text = pa.types.is_string(column.type)
             width = self.facts.width(name)
+            if name == "key" and self._keys_are_short:
+                check = None if len(self.hashes) else check
             reader = slices_of(
                 first, more[0], column.offset, text=is_text, check=check, width=width
             )
