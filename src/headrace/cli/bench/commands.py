@@ -319,7 +319,7 @@ Examples:
 @number("--epochs", 96, "Measured epochs.")
 @number("--warmup", 16, "Epochs before the measured ones.", least=0)
 @number("--slots", 2, "Cores that each run gets.")
-@number("--rounds", 3, "How often the pipeline runs on Spark.")
+@number("--rounds", 8, "How often the pipeline runs on Spark.")
 @work_dir_option
 @json_file_option
 def interval(json_file: Path | None, **given: Any) -> None:

@@ -6,8 +6,6 @@ epoch of this one. It is of that epoch's state and of no later one.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.failpoints import reach
@@ -21,8 +19,6 @@ from headrace.state import compaction
 from headrace.state.values import open_all
 from headrace.store.counts import MERGES, counted_as
 from headrace.store.store import Store
-
-_MERGING = threading.Lock()
 
 
 class FragmentJob(NamedTuple):
@@ -88,7 +84,7 @@ def make_fragment(store: Store, job: FragmentJob) -> Fragment:
         merged = compaction.merge_run(
             parts, bottom=bottom, expired_before=BEGINNING, limits=store.system.limits
         )
-        for number, (data, rows) in enumerate(_one_at_a_time(merged)):
+        for number, (data, rows) in enumerate(merged):
             digest, size = digest_of(data), len(data)
             label = f"{job.computation}/{job.slot}~{number or ''}"
             last = paths.content_name(job.epoch, label, digest, ".arrow")
@@ -101,17 +97,6 @@ def make_fragment(store: Store, job: FragmentJob) -> Fragment:
             found.append(_Piece(name, digest, rows, size, data if rides else b""))
     reach("after-fragment-write")
     return Fragment(job, tuple(found), began_s, store.system.wall_s())
-
-
-def _one_at_a_time(merged: Iterator[compaction.Merged]) -> Iterator[compaction.Merged]:
-    """The pieces of a merge. Fragments are written side by side, but not merged side by side: the
-    epochs that go on meanwhile need the processors."""
-    while True:
-        with _MERGING:
-            piece = next(merged, None)
-        if piece is None:
-            return
-        yield piece
 
 
 def adopted(fragment: Fragment) -> list[Adoption]:

@@ -1,7 +1,7 @@
 """The keeper: makes durable what epochs have only written, in fragments, while epochs go on (M3).
 
 1. A checkpoint of epoch c begins after the commit of c. For each slot that has a delta which is
-   only written, a thread merges all its deltas since the last checkpoint, up to c and no later,
+   only written, the thread merges all its deltas since the last checkpoint, up to c and no later,
    into a fragment, and writes it durably. Small fragments ride in the entry that adopts them.
 2. When all fragments are durable, the next commit adopts them and says `checkpoint: c`; where no
    commit is due, an entry of its own does. Only then may the deltas go, and sources forget.
@@ -12,8 +12,11 @@ Fragments bear the number of the epoch that was open when the checkpoint began. 
 files from that epoch on alone until the checkpoint is done, and a driver that was overtaken knows
 only earlier epochs. A new leader begins an unfinished checkpoint again, of its own last epoch.
 
-One checkpoint is under way at a time, and at most `_FRAGMENTS_AT_ONCE` fragments are in memory. If
-the store cannot keep up, the next checkpoint begins later and covers more epochs: the interval
+One checkpoint is under way at a time, and one thread of low priority makes its fragments one after
+the other. With two such threads the epochs beside them took up to twice as long, and the fragments
+no less. Another process held nothing up with the same work: the processors are not the reason.
+
+If the store cannot keep up, the next checkpoint begins later and covers more epochs: the interval
 grows by itself, and comes back. The keeper decides nothing about time: `plan/interval` does.
 """
 
@@ -41,7 +44,8 @@ from headrace.plan.progress import CheckpointProgress
 from headrace.plan.rings.ring import Ring
 from headrace.store.store import Store
 
-_FRAGMENTS_AT_ONCE = 2
+_FRAGMENTS_AHEAD = 2
+"""How many fragments are handed to the thread before the first of them is taken."""
 _NAP_S = 0.005
 _logger = logging.getLogger("headrace.keeper")
 
@@ -94,9 +98,7 @@ class Keeper:
         self._ring_of, self._repair, self._on_entry = ring_of, repair, on_entry
         self._pool: Executor | None = None
         if background:  # the epochs that go on meanwhile need the processors
-            self._pool = store.system.executor(
-                "headrace-keeper", _FRAGMENTS_AT_ONCE, low_priority=True
-            )
+            self._pool = store.system.executor("headrace-keeper", low_priority=True)
         self._under_way: _Checkpoint | None = None
         self._began_s = store.system.uptime_s()
         self._ended_s: float | None = None
@@ -173,7 +175,7 @@ class Keeper:
             checkpoint.jobs = self._jobs(checkpoint)
         self._take(checkpoint)
         for place, job in checkpoint.jobs.items():
-            if len(checkpoint.running) >= _FRAGMENTS_AT_ONCE and self._pool is not None:
+            if len(checkpoint.running) >= _FRAGMENTS_AHEAD and self._pool is not None:
                 break
             if place not in checkpoint.done and place not in checkpoint.running:
                 checkpoint.running[place] = _run(self._pool, self._store, job)
