@@ -310,16 +310,17 @@ Examples:
     "--every",
     type=click.IntRange(min=1),
     multiple=True,
-    default=(1, 4, 16),
+    default=(1, 4, 17),
     show_default=True,
     help="An interval in epochs. May be given several times; the largest runs on Spark, too.",
 )
 @number("--records", 4_000, "Records per epoch.")
 @number("--keys", 4_000, "Distinct keys.")
-@number("--epochs", 96, "Measured epochs.")
+@number("--epochs", 272, "Measured epochs of each run on Spark.")
+@number("--counted", 96, "Epochs whose syncs are counted.")
 @number("--warmup", 16, "Epochs before the measured ones.", least=0)
 @number("--slots", 2, "Cores that each run gets.")
-@number("--rounds", 8, "How often the pipeline runs on Spark.")
+@number("--rounds", 4, "How often the pipeline runs on Spark.")
 @work_dir_option
 @json_file_option
 def interval(json_file: Path | None, **given: Any) -> None:

@@ -14,7 +14,7 @@ only earlier epochs. A new leader begins an unfinished checkpoint again, of its 
 
 One checkpoint is under way at a time, and one thread of low priority makes its fragments one after
 the other. With two such threads the epochs beside them took up to twice as long, and the fragments
-no less. Another process held nothing up with the same work: the processors are not the reason.
+no less.
 
 If the store cannot keep up, the next checkpoint begins later and covers more epochs: the interval
 grows by itself, and comes back. The keeper decides nothing about time: `plan/interval` does.
