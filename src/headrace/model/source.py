@@ -146,6 +146,9 @@ class Reading(msgspec.Struct):
     """What was read, by the names of the parts of the split; "" if it has no parts."""
     left_out: tuple[str, ...] = ()
     """Columns that are null here, whatever they are in the data; see `read_columns`."""
+    coded: dict[str, Any] = {}
+    """Some columns of text once more, as Arrow dictionaries, if the source has them so. A value is
+    in its dictionary once, and occurs in the rows."""
 
 
 class Timing:

@@ -156,6 +156,7 @@ def stamp(
         if (deep := too_deep(reading.columns.schema, NESTED_MAX)) is not None:
             raise SourceError(f"column {deep!r} is nested more than {NESTED_MAX} deep: flatten it")
         rows = Rows(timestamps, columns=reading.columns, time_column=_time_column(reading, timing))
+        rows.coded = reading.coded
     else:
         cells: list[bytes] = []
         pack = packed_exactly if reading.exact else packed

@@ -25,7 +25,16 @@ Timestamps = np.ndarray[Any, np.dtype[np.int64]]
 class Rows:
     """Timestamps, values and, if a consumer is ordered, origins."""
 
-    __slots__ = ("_columns", "encoded", "origins", "packed", "schema", "time_column", "timestamps")
+    __slots__ = (
+        "_columns",
+        "coded",
+        "encoded",
+        "origins",
+        "packed",
+        "schema",
+        "time_column",
+        "timestamps",
+    )
 
     def __init__(
         self,
@@ -40,6 +49,8 @@ class Rows:
     ) -> None:
         self.encoded = encoded
         """A dictionary-encoded column that is decoded when `columns` is read."""
+        self.coded: dict[str, Any] = {}
+        """Columns of text as dictionaries, if their source has them so (`Reading.coded`)."""
         self.schema = schema
         """The stream's schema, with which `values` creates objects of a class."""
         self.time_column = time_column

@@ -69,7 +69,10 @@ def _by_column(rows: Rows, column: pa.Array, name: str) -> Parcel | None:
         or pa.types.is_dictionary(kind)
     ):  # fmt: skip
         return None
-    encoded = column if pa.types.is_dictionary(kind) else column.dictionary_encode()
+    if pa.types.is_dictionary(kind):
+        encoded = column
+    else:
+        encoded = rows.coded[name] if name in rows.coded else column.dictionary_encode()
     if encoded.indices.null_count:
         return None
     try:

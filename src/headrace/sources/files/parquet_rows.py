@@ -19,7 +19,7 @@ import xxhash
 
 from headrace.errors import InvalidPipeline, SourceError
 from headrace.model.source import Reading, Source, digest_of_sum, positions
-from headrace.model.values.arrow import one_batch
+from headrace.model.values.arrow import one_array, one_batch
 from headrace.model.values.names import known_options
 from headrace.sources.files.file_set import Paths
 from headrace.sources.files.format import FileFormat
@@ -32,6 +32,8 @@ SNAP_SHARE = 4
 FOOTERS_MAX = 256
 DECODED_BYTES_MAX = 128 * 1024 * 1024
 READ_BYTES = 1024 * 1024
+CODED_BYTES_MAX = 4
+"""A column of text with fewer bytes per cell than this is a dictionary and numbers."""
 
 
 @known_options("sources.parquet", TIMING_OPTIONS)
@@ -123,6 +125,7 @@ class ParquetFormat(FileFormat):
         except (pa.ArrowException, OSError) as error:
             raise unreadable_error(file, error) from error
         rows = _with_instants(table.slice(skip, end - start), known)
+        rows, coded = _with_text(rows, known)
         batch = one_batch(_with_nulls(rows, self.columns or known.names, left_out or {}))
         ended = dict(zip(groups, digests, strict=True))
         digest, tail = self._sums(known, start, end, ended.__getitem__)
@@ -133,6 +136,7 @@ class ParquetFormat(FileFormat):
             sum=digest,
             tail=tail,
             left_out=tuple(left_out or ()),
+            coded=coded,
         )
 
     def sum_of(self, file: InputFile, end: int) -> tuple[str, str]:
@@ -165,7 +169,7 @@ class ParquetFormat(FileFormat):
 class Footer:
     """What is known of a Parquet file without decoding a row."""
 
-    __slots__ = ("ends", "int96", "metadata", "names", "stamp", "types")
+    __slots__ = ("coded", "ends", "int96", "metadata", "names", "stamp", "types")
 
     def __init__(self, metadata: Any, stamp: Hashable) -> None:
         counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
@@ -178,6 +182,18 @@ class Footer:
         """Row numbers at which row groups end, after a leading 0."""
         leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
         self.int96 = {leaf.path for leaf in leaves if leaf.physical_type == "INT96"}
+        self.coded: list[set[str]] | None = None
+        """For each row group, the columns that are dictionaries there; None: not looked at yet."""
+
+    def has_clear_names(self) -> bool:
+        """Whether a name means one column, and never a part of another."""
+        return len(set(self.names)) == len(self.names) and not any("." in n for n in self.names)
+
+    def texts(self) -> list[str]:
+        """The columns of plain text."""
+        if not self.has_clear_names():
+            return []
+        return [n for n, kind in zip(self.names, self.types, strict=True) if kind == pa.string()]
 
     def left_out(
         self, columns: Sequence[str] | None, needed: frozenset[str]
@@ -186,7 +202,7 @@ class Footer:
 
         Columns in whose cells something may be wrong are always decoded, and at least one column.
         """
-        if len(set(self.names)) < len(self.names) or any("." in name for name in self.names):
+        if not self.has_clear_names():
             return {}
         asked = self.names if columns is None else columns
         types = dict(zip(self.names, self.types, strict=True))
@@ -230,7 +246,8 @@ def _rows(
 ) -> tuple[pa.Table, list[int]]:
     """The rows of whole row groups, and a digest of each group's bytes.
 
-    The digest counts columns that are left out, too: it does not depend on what is done with them.
+    Columns of text that the file has as dictionaries are dictionaries here. The digest counts
+    columns that are left out, too: it does not depend on what is done with them.
     """
     decoded = columns
     if left_out:
@@ -248,6 +265,7 @@ def _rows(
             memory_map=True,
             coerce_int96_timestamp_unit="us",
             page_checksum_verification=True,  # where pages have one: Spark writes them
+            read_dictionary=_coded_columns(known, groups),
         ) as rows:
             table = rows.read_row_groups(groups, columns=decoded)
     if len(groups) == 1 and wanted < table.num_rows and table.nbytes <= DECODED_BYTES_MAX:
@@ -282,6 +300,47 @@ def _spans(known: Footer, group: int, columns: list[str] | None) -> list[tuple[i
                 start = min(start, column.dictionary_page_offset)
             found.append((start, start + column.total_compressed_size))
     return found
+
+
+def _coded_columns(known: Footer, groups: list[int]) -> list[str]:
+    """The columns of text whose cells are numbers of a dictionary in all these row groups.
+
+    A writer falls back to plain cells when a dictionary becomes too large. A plain cell of text
+    takes four bytes and more.
+    """
+    if known.coded is None:
+        known.coded = [
+            {
+                column.path_in_schema
+                for column in map(group.column, range(group.num_columns))
+                if column.has_dictionary_page
+                and column.total_uncompressed_size < CODED_BYTES_MAX * column.num_values
+            }
+            for group in map(known.metadata.row_group, range(known.metadata.num_row_groups))
+        ]
+    return [n for n in known.texts() if groups and all(n in known.coded[at] for at in groups)]
+
+
+def _with_text(table: pa.Table, known: Footer) -> tuple[pa.Table, dict[str, pa.DictionaryArray]]:
+    """Turns dictionaries into plain text; returns those too that have all their values in use."""
+    plain = known.texts()
+    found: dict[str, pa.DictionaryArray] = {}
+    for index, field in enumerate(table.schema):
+        if not pa.types.is_dictionary(field.type) or field.name not in plain:
+            continue
+        cells = one_array(table.column(index).unify_dictionaries())
+        table = table.set_column(index, field.with_type(pa.string()), cells.dictionary_decode())
+        if not cells.null_count and _all_used(cells):
+            found[field.name] = cells
+    return table, found
+
+
+def _all_used(cells: pa.DictionaryArray) -> bool:
+    """Whether every value of a dictionary occurs, and none is there twice."""
+    values = cells.dictionary
+    numbers = cells.indices.to_numpy()
+    used = np.bincount(numbers, minlength=len(values))
+    return bool(used.all()) and len(values.unique()) == len(values)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
