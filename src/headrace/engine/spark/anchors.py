@@ -17,16 +17,17 @@ Three things look odd, and have these reasons:
 
 from __future__ import annotations
 
-import logging
+import os
+import platform
 import secrets
-import threading
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.functions import col, lit
 
-from headrace.engine.spark.tasks import tell_place
 from headrace.plan.decisions.placement import (
     Placement,
     best,
@@ -40,8 +41,6 @@ from headrace.plan.decisions.placement import (
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
-
-_logger = logging.getLogger("headrace.anchors")
 
 BUILDS_MAX = 3
 """How many anchors are built to find an even one."""
@@ -73,48 +72,6 @@ class Anchor:
         return joined.select(*rows.columns)
 
 
-class Building:
-    """An anchor that is built beside the epochs, by jobs of a thread of its own."""
-
-    def __init__(self, context: SparkContext, build: Callable[[], Anchor]) -> None:
-        self.made: Anchor | None = None
-        """The anchor, if it was built."""
-        self._context, self._build = context, build
-        self._tag = f"headrace-{secrets.token_hex(6)}"
-        self._given_up = False
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="headrace-anchors", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the anchor was built, or could not be."""
-        return not self._thread.is_alive()
-
-    def give_up(self) -> None:
-        """Cancels the jobs; whatever was or will be built is released."""
-        with self._lock:
-            self._given_up = True
-            made = self.made
-        if made is not None:
-            _release(made)
-        elif not self.is_done:
-            self._context.cancelJobsWithTag(self._tag)
-
-    def _run(self) -> None:
-        try:
-            self._context.addJobTag(self._tag)
-            self._context.setInterruptOnCancel(True)
-            made = self._build()
-            with self._lock:
-                if not self._given_up:
-                    self.made = made
-                    return
-            _release(made)
-        except Exception as error:  # Spark and py4j raise different types.
-            _logger.debug("an anchor could not be built: %s", str(error)[:500])
-
-
 class Anchors:
     """Builds anchors, and rebuilds them when executors join and tasks are spread unevenly."""
 
@@ -125,18 +82,12 @@ class Anchors:
         self._anchor: Anchor | None = None
         self._cores = 0
         self._uncertain = False
-        self._building: Building | None = None
-        """An anchor that is to replace the one in use."""
         _warn_of_settings(context)
 
     def refresh(self) -> bool:
         """Checks whether executors have joined or left; True if anchors changed."""
         cores = int(self._context.defaultParallelism)
-        if cores != self._cores:
-            self._give_up_building()
-        elif self._building is not None and self._building.is_done:
-            return self._adopt()
-        elif not self._uncertain:
+        if cores == self._cores and not self._uncertain:
             return False
         self._cores, self._uncertain = cores, False
         anchor = self._anchor
@@ -145,12 +96,9 @@ class Anchors:
         home, *others = [self._locate(frame) for frame in anchor.frames]
         executors = self._executors([home])
         if excess(home, executors):
-            # Epochs go on where they are: a new executor takes seconds until its first task ends.
-            if self._building is None:
-                self._building = Building(self._context, lambda: self._build(len(home), home))
-            anchor.home = home
-            self._assign(anchor, others)
-            return False
+            self._anchor = self._build(len(home), home)
+            _release(anchor)
+            return True
         if lacking(home, others, self._possible(executors)):
             # The tasks stay where they are; only new replicas are chosen.
             first, *rest = anchor.frames
@@ -166,7 +114,6 @@ class Anchors:
         known = self._anchor
         if known is not None and len(known.home) == tasks:
             return False
-        self._give_up_building()
         self._cores = int(self._context.defaultParallelism)
         self._anchor = self._build(tasks, ())
         if known is not None:
@@ -189,27 +136,9 @@ class Anchors:
 
     def drop(self) -> None:
         """Drops all anchors: the executors that hold them cannot be relied on."""
-        self._give_up_building()
         if self._anchor is not None:
             _release(self._anchor)
         self._anchor = None
-
-    def _adopt(self) -> bool:
-        """Uses the anchor that was built beside the epochs; False if that failed."""
-        made = None if self._building is None else self._building.made
-        self._building = None
-        if made is None:
-            self._uncertain = True  # the next epoch tries again
-            return False
-        if self._anchor is not None:
-            _release(self._anchor)
-        self._anchor = made
-        return True
-
-    def _give_up_building(self) -> None:
-        if self._building is not None:
-            self._building.give_up()
-        self._building = None
 
     def _build(self, tasks: int, now: Placement) -> Anchor:
         made: list[tuple[DataFrame, Placement]] = []
@@ -265,7 +194,7 @@ class Anchors:
 
     def _locate(self, frame: DataFrame) -> Placement:
         """The executor of each task; builds the frame if it is not cached yet."""
-        told = frame.mapInArrow(tell_place, "task int, executor string").collect()
+        told = frame.mapInArrow(_tell, "task int, executor string").collect()
         return tuple(name for _, name in sorted((row[0], row[1]) for row in told))
 
     def _executors(self, places: list[Placement]) -> int:
@@ -278,6 +207,20 @@ class Anchors:
 def _release(anchor: Anchor) -> None:
     for frame in anchor.frames:
         frame.unpersist()
+
+
+def executor_name() -> str:
+    """A name for the executor of this Python worker: its block directory, which is unique."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return os.path.basename(first) or f"{platform.node()}-{os.getppid()}"
+
+
+def _tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    context: Any = TaskContext.get()
+    task = pa.array([context.partitionId()], pa.int32())
+    yield pa.RecordBatch.from_arrays([task, pa.array([executor_name()])], ["task", "executor"])
 
 
 def _needed(home: Placement, places: list[Placement], wanted: int) -> list[int]:

@@ -9,8 +9,6 @@ Spark reuses Python workers; their caches are in this module.
 
 from __future__ import annotations
 
-import os
-import platform
 import secrets
 import zlib
 from base64 import b64decode, b64encode
@@ -24,6 +22,7 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from headrace.engine.jobs.order_parts import PartsReader, SentOrder
+from headrace.engine.spark.anchors import executor_name
 from headrace.engine.spark.notes import collect_notes, leave_notes
 from headrace.engine.spark.python_worker import acknowledge_at_once, spare_collection
 from headrace.engine.spark.segment_copies import NearStore, near_directory
@@ -252,19 +251,6 @@ def partition() -> int:
     """The partition number of this task, which frames make equal to the number of the unit."""
     context: Any = TaskContext.get()
     return int(context.partitionId())
-
-
-def executor_name() -> str:
-    """A name for the executor of this Python worker: its block directory, which is unique."""
-    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return os.path.basename(first) or f"{platform.node()}-{os.getppid()}"
-
-
-def tell_place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Says on which executor a task runs. A new worker has then imported what epochs need."""
-    drain(batches)
-    task = pa.array([partition()], pa.int32())
-    yield pa.RecordBatch.from_arrays([task, pa.array([executor_name()])], ["task", "executor"])
 
 
 def drain(batches: Iterator[pa.RecordBatch]) -> None:
