@@ -88,6 +88,12 @@ class DiskAfterACrash(Filesystem):
         self.synced[os.fspath(path)] = 0
         return descriptor
 
+    def open_directory(self, path: AnyPath) -> int:
+        descriptor = super().open_directory(path)
+        if os.fspath(path) in self.synced:
+            self.paths[descriptor] = os.fspath(path)
+        return descriptor
+
     def replace(self, old: AnyPath, new: AnyPath) -> None:
         super().replace(old, new)
         self.synced[os.fspath(new)] = self.synced.pop(os.fspath(old), 0)

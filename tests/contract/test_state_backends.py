@@ -147,6 +147,7 @@ class History:
                 live = {e: v for e, v in entries.get(i, {}).items() if v is not None}
                 assert live == {e: v for e, (v, _) in self.of(key, ENTRY, name).items()}
         assert {place[0] for place in self.live} <= {key for _, key in view.scan()}
+        assert self.backend is None or not self.backend.lost()
 
     def check_map(self, found: StoredMap, expected: dict[str | bytes, tuple[bytes, int]]) -> None:
         assert dict(found.scan(None, None)) == expected
@@ -376,6 +377,18 @@ def test_writers_at_once_leave_the_highest_stamp_of_each_cell(store: StateStore)
     assert fields_of(one) == {k: v for k, v in last.items() if v}
 
 
+def test_a_store_that_counts_its_cells_counts_all_of_them(store: StateStore) -> None:
+    backend = store.open()
+    history = History(backend, 8)
+    for _ in range(10):
+        history.commit()
+        history.apply()
+        assert backend.lost() == "" or type(backend).__name__ == "HBaseBackend"
+        if history.epoch % 4 == 0:
+            backend.purge(history.epoch - 1)
+            store.committed(backend)
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_dropped_keys_stay_dropped(store: StateStore, whole: bool) -> None:
     sleeper, backend = store.open(generation=1), store.open(generation=2)
@@ -419,6 +432,21 @@ def test_what_was_synced_outlives_a_crash(store: StateStore) -> None:
     assert (cell.stamp, cell.value) in ((old, new) if outlives else (old if mark == 2 else new,))
     applied(after, 3, [of_field(KEYS[0], b"again")])  # from the segment that was kept
     assert after.marks().applied == 3
+
+
+def test_what_one_who_died_has_not_synced_is_synced_by_the_next(store: StateStore) -> None:
+    first = store.open()
+    applied(first, 1, [of_field(KEYS[0], b"1")])
+    store.committed(first)
+    second = store.open(generation=2)
+    assert second.marks().applied == 1
+    applied(second, 2, [of_field(KEYS[1], b"2")])
+    second.sync()
+    store.committed(second)
+    store.crash()
+    third = store.open(generation=3)
+    assert third.marks().applied == 2
+    assert fields_of(third) == {KEYS[0]: b"1", KEYS[1]: b"2"}
 
 
 def test_a_crash_changes_the_run(store: StateStore) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import random
+from datetime import UTC
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -13,19 +16,21 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.msgpack import Ext
 from tests.property.slots import KEYS, NAME, Slots
 
 from headrace import StatePart
 from headrace.engine.primitives.columns import (
-    AS_JSON,
     array_of,
-    as_json,
     field_of,
+    is_json,
     kind_of_all,
 )
 from headrace.engine.primitives.diff import applied, diff
 from headrace.engine.primitives.epoch_state import EpochState
 from headrace.engine.primitives.export import export
+from headrace.engine.primitives.json_form import exact_json, from_exact_json
+from headrace.engine.primitives.sql import query, rows_of
 from headrace.errors import InvalidPipeline
 from headrace.model.values.codec import encode_value
 from headrace.model.values.keys import HASH_SPACE, decode_key, encode_part, hash_key
@@ -34,7 +39,16 @@ from headrace.plan.rings.ring import KeyInterval
 from headrace.state.segment import ENTRY, FIELD, TIMER
 from headrace.store.memory import MemoryStore
 
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for level in range(depth):
+        value = [value] if level % 3 else {"a": value}
+    return value
+
+
 VALUES: list[Any] = [
+    nested(12), nested(20), nested(199),
     0, 1, -(2**63), 2**53 + 1, 2**63, 2**64 - 1, 1.5, math.inf, None, True, "", "text", "1", "\0",
     b"", b"bytes", [], [1, None], ["a", 1], {}, {"a": 1}, {"a": "x"}, {"a": {"b": [1.5]}},
 ]  # fmt: skip
@@ -232,10 +246,36 @@ def test_an_export_read_back_is_the_scan(seed: int) -> None:
     read = [row_of(table, number) for number in range(table.num_rows)]
     assert {key for key, _ in read} == set(expected)
     for key, found in read:
-        was = {n: v for n, v in expected[key].items() if v is not None}
+        was = {
+            n: v
+            for n, v in expected[key].items()
+            if v is not None or is_json(table.schema.field(n))  # JSON has a null of its own
+        }
         assert set(found) == set(was)
         for name, value in found.items():
             assert same(value, was[name], table.schema.field(name)), (key, name)
+
+
+@pytest.mark.parametrize("depth", [1, 12, 16, 17, 60, 200])
+@pytest.mark.parametrize("kind", ["lists", "structs", "maps"])
+def test_deep_values_are_exported_so_that_parquet_and_duckdb_read_them(
+    depth: int, kind: str
+) -> None:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if kind == "lists" else {"a": value} if kind == "structs" else {7: value}
+    slots = Slots(1)
+    identity = (KEYS[0], FIELD, "deep", b"")
+    slots.commit({identity: (encode_value(value), 0, END)})
+    state, place = EpochState(slots.store, slots.ledger), MemoryStore()
+    [file] = export(state, NAME, place).files
+    table = pq.read_table(pa.BufferReader(place.read(file)))
+    assert same(table.column("deep")[0].as_py(), value, table.schema.field("deep"))
+    assert (table.schema.field("deep").type == pa.string()) == (
+        depth > (8 if kind == "maps" else 16)
+    )
+    with query(state, f'SELECT deep IS NULL AS gone FROM "{NAME}"') as found:
+        assert list(rows_of(found)) == [{"gone": False}]
 
 
 def row_of(table: pa.Table, number: int) -> tuple[Any, dict[str, Any]]:
@@ -244,8 +284,8 @@ def row_of(table: pa.Table, number: int) -> tuple[Any, dict[str, Any]]:
 
 
 def same(read: Any, value: Any, field: pa.Field) -> bool:
-    if (field.metadata or {}).get(b"headrace") == AS_JSON[b"headrace"]:
-        return read == as_json(value)
+    if is_json(field):
+        return shown(from_exact_json(read)) == shown(value)
     return shown(restored(read, field.type)) == shown(value)
 
 
@@ -254,10 +294,15 @@ def restored(read: Any, kind: pa.DataType) -> Any:
     if read is None or not pa.types.is_nested(kind):
         return int(read) if pa.types.is_decimal(kind) and read is not None else read
     if pa.types.is_map(kind):
-        return {entry: restored(value, kind.item_type) for entry, value in read}
+        return {name_of(entry): restored(value, kind.item_type) for entry, value in read}
     if pa.types.is_struct(kind):
         return {f.name: restored(read[f.name], f.type) for f in kind}
     return [restored(value, kind.value_type) for value in read]
+
+
+def name_of(entry: Any) -> Any:
+    """The key of a map: a struct of `part_0`, `part_1` was a tuple."""
+    return tuple(map(name_of, entry.values())) if isinstance(entry, dict) else entry
 
 
 scalars = st.one_of(
@@ -287,6 +332,50 @@ def test_a_column_gives_every_value_back_as_it_was(found: list[Any]) -> None:
     column = array_of(field, found)
     for value, read in zip(found, column.to_pylist(), strict=True):
         assert (value is None and read is None) or same(read, value, field), (field, value, read)
+
+
+instants = st.datetimes(timezones=st.just(UTC)).map(lambda each: each.replace(fold=0))
+anything = st.recursive(
+    st.one_of(scalars, instants, st.integers()),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.one_of(
+                st.sampled_from(("bytes", "pairs", "float", "1", 1)),
+                scalars,
+                st.tuples(st.binary(max_size=1), st.tuples(st.none(), st.integers(0, 1))),
+            ),
+            inner,
+            max_size=3,
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@given(anything)
+def test_json_gives_every_value_back_as_it_was(value: Any) -> None:
+    text = exact_json(value)
+    json.loads(text, parse_constant=pytest.fail)
+    assert encode_exactly(from_exact_json(text)) == encode_exactly(value)
+
+
+def test_json_gives_long_integers_and_extensions_back() -> None:
+    value = [2**20_000, -(2**20_000), {"extension": 1}, Ext(5, b"raw")]
+    found = from_exact_json(exact_json(value))
+    assert found[:3] == value[:3]
+    assert (found[3].code, found[3].data) == (5, b"raw")
+    with pytest.raises(ValueError, match="cannot be read back"):
+        from_exact_json(exact_json(Decimal("1.10")))
+
+
+def encode_exactly(value: Any) -> str:
+    """A value so that 1, 1.0 and True differ, and long integers have a form."""
+    if isinstance(value, dict):
+        return f"dict({', '.join(map(encode_exactly, value.items()))})"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(encode_exactly, value))})"
+    return hex(value) if type(value) is int else repr(value)
 
 
 def test_the_keys_of_these_tests_are_texts() -> None:

@@ -13,6 +13,7 @@ the blocks (`whole_digest`). Whoever reads only some rows checks the blocks of t
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -126,6 +127,7 @@ class BlockCheck:
         self._data, self._proofs = whole[: table.covered], whole[table.covered :]
         self._left = table.blocks
         self._checked = bytearray(table.blocks)
+        self._lock = threading.Lock()
 
     @property
     def is_done(self) -> bool:
@@ -135,10 +137,8 @@ class BlockCheck:
     def part(self, first: int, last: int) -> None:
         """Checks the bytes from `first` up to `last`."""
         if first < last and self._left:
-            known, block = self._checked, self._table.block
-            for number in range(first // block, min(-(-last // block), len(known))):
-                if not known[number]:
-                    self._block(number)
+            block = self._table.block
+            self._blocks(range(first // block, min(-(-last // block), len(self._checked))))
 
     def buffer(self, data: pa.Buffer | None) -> None:
         """Checks all bytes of a buffer, which lies in the file."""
@@ -158,16 +158,14 @@ class BlockCheck:
         """Checks a few parts: (from byte, up to byte), both counted from `at`."""
         if not self._left:
             return
-        known, block = self._checked, self._table.block
+        block, chosen = self._table.block, list[int]()
         for first, last in parts:
             if first < last:
                 low, high = (at + first) // block, (at + last - 1) // block
-                if not known[low]:
-                    self._block(low)
-                while low < high:
-                    low += 1
-                    if not known[low]:
-                        self._block(low)
+                chosen.append(low)
+                if low < high:
+                    chosen += range(low + 1, high + 1)
+        self._blocks(chosen)
 
     def arrays(self, at: int, firsts: Any, lasts: Any) -> None:
         """Checks many parts: from bytes, up to bytes, both counted from `at`."""
@@ -176,25 +174,32 @@ class BlockCheck:
         some, block = np.flatnonzero(lasts > firsts), self._table.block
         low = (firsts[some].astype(np.int64) + at) // block
         high = (lasts[some].astype(np.int64) + at - 1) // block
-        self._blocks(low)
+        self._unchecked(low)
         if (high > low).any():
-            self._blocks(high)
+            self._unchecked(high)
             for one in np.flatnonzero(high > low + 1).tolist():
-                self._blocks(np.arange(low[one] + 1, high[one]))
+                self._unchecked(np.arange(low[one] + 1, high[one]))
 
-    def _blocks(self, chosen: Any) -> None:
-        missing = chosen[np.frombuffer(self._checked, np.uint8)[chosen] == 0]
-        for number in set(missing.tolist()):
-            self._block(number)
+    def _unchecked(self, chosen: Any) -> None:
+        """Checks those of many blocks that were not checked yet."""
+        self._blocks(chosen[np.frombuffer(self._checked, np.uint8)[chosen] == 0].tolist())
 
-    def _block(self, number: int) -> None:
-        at, proof = number * self._table.block, number * _DIGEST_BYTES
-        found = xxhash.xxh3_128_digest(self._data[at : at + self._table.block])
-        if found != self._proofs[proof : proof + _DIGEST_BYTES]:
-            end = min(at + self._table.block, self._table.covered)
-            raise CorruptCheckpoint(
-                f"{self._name} is damaged: its bytes from {at:,} to {end:,} do not have the digest "
-                "in its table. Restore the file from a copy; nothing of these bytes has been read"
-            )
-        self._checked[number] = 1
-        self._left -= 1
+    def _blocks(self, chosen: Iterable[int]) -> None:
+        data, proofs, known, block = self._data, self._proofs, self._checked, self._table.block
+        digest = xxhash.xxh3_128_digest
+        with self._lock:  # a block that two threads read counts once
+            for number in chosen:
+                if known[number]:
+                    continue
+                at, proof = number * block, number * _DIGEST_BYTES
+                if digest(data[at : at + block]) != proofs[proof : proof + _DIGEST_BYTES]:
+                    raise self._damaged(at)
+                known[number] = 1
+                self._left -= 1
+
+    def _damaged(self, at: int) -> CorruptCheckpoint:
+        end = min(at + self._table.block, self._table.covered)
+        return CorruptCheckpoint(
+            f"{self._name} is damaged: its bytes from {at:,} to {end:,} do not have the digest in "
+            "its table. Restore the file from a copy; nothing of these bytes has been read"
+        )

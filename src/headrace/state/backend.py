@@ -36,6 +36,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from headrace.errors import StoreError
 from headrace.model.values.time import BEGINNING
 from headrace.state.segment import Cell
 
@@ -147,6 +148,10 @@ class AppliedCell(NamedTuple):
     version: int
 
 
+class PlaceGone(StoreError):
+    """A commit has named another place, and what was read is removed: read again from there."""
+
+
 class StateBackend(ABC):
     """Where the fields and map entries of one checkpoint's keys are kept.
 
@@ -183,6 +188,14 @@ class StateBackend(ABC):
         The floor is raised before a tombstone is removed, and which ones may go is decided by the
         floor that the store has when each is removed. A store may remove fewer, or none.
         """
+
+    def lost(self) -> str | None:
+        """What is lost of all that was stored, in words; "" if nothing is. None: it is not known.
+
+        For `verify`: a cell that is not there looks as if it had never been. It may read all names
+        of cells. A store that goes on all the time may answer None.
+        """
+        return None
 
     # Cells ----------------------------------------------------------------
 

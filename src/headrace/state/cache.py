@@ -205,7 +205,7 @@ class WorkerCache:
         self._pieces.clear()
 
     def keep(self, store: Store, name: str, data: bytes) -> None:
-        """Keeps a small segment that this process has made. Its name proves its bytes (M1)."""
+        """Keeps a small segment that this process has made, and named by these bytes (M1)."""
         place = (store.location, name)
         self._in_memory_bytes += len(data) - self._in_memory.pop(place, 0)
         self._in_memory[place] = len(data)
@@ -244,7 +244,7 @@ class WorkerCache:
             self.opened += 1
             self.fetched += entry.bytes
         else:
-            opened = Segment(entry.segment, pa.py_buffer(found), in_parts=True)
+            opened = Segment(entry.segment, pa.py_buffer(found), is_own=True)
         self._keep(key, opened)
         return opened
 

@@ -27,6 +27,7 @@ from headrace.model.values.keys import HASH_SPACE
 from headrace.model.values.time import BEGINNING, END
 from headrace.plan.rings.classes import SegmentSlice, SlotClass
 from headrace.plan.rings.ring import KeyInterval, SlotRecords
+from headrace.state.merge_order import order_of
 from headrace.state.segment import ENTRY, FIELD, SCHEMA, Segment, encode_batch
 from headrace.state.view import Counting
 from headrace.store.store import Store
@@ -265,35 +266,19 @@ def merge(
     if not tables:
         return one_batch(SCHEMA.empty_table())
     everything = pa.concat_tables(tables)
-    table = everything.drop_columns(["value"])  # values are copied only for the rows that remain
-    order = pc.sort_indices(
-        table,
-        sort_keys=[(n, "ascending") for n in ("hash", "key", "kind", "field", "entry", "age")],
-    )
-    table = table.take(order).combine_chunks()
-    keep = _first_of_each(table)
+    order, keep = order_of(everything)
     if bottom:
-        gone = table.column("tombstone").to_numpy()
-        state = np.isin(table.column("kind").to_numpy(), (FIELD, ENTRY))
-        expires = table.column("expires").to_numpy()
+        gone, kinds, expires = (
+            everything.column(name).to_numpy()[order] for name in ("tombstone", "kind", "expires")
+        )
+        state = np.isin(kinds, (FIELD, ENTRY))
         # END means "never expires", even if the watermark is END.
         expired = state & (expires <= expired_before) & (expires != END)
         dropped = gone | expired
         keep &= ~(dropped if applied is None else dropped & ~state)
-    rows = order.to_numpy()[keep]
+    rows = order[keep]
     stays = np.zeros(len(order), np.bool_)
     stays[rows] = True
     # `take` on several parts first copies all of them; `filter` does not.
     kept = everything.filter(pa.array(stays)).drop_columns(["age"])
     return one_batch(kept.take(pa.array((np.cumsum(stays) - 1)[rows])).cast(SCHEMA))
-
-
-def _first_of_each(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """A mask: true for the first, and so newest, row of every cell."""
-    n = table.num_rows
-    same = np.ones(max(n - 1, 0), np.bool_)
-    for name in ("hash", "key", "kind", "field", "entry"):
-        column = table.column(name)
-        equal = pc.equal(column.slice(1), column.slice(0, max(n - 1, 0)))
-        same &= equal.to_numpy()
-    return np.concatenate((np.ones(min(n, 1), np.bool_), ~same))

@@ -12,14 +12,14 @@ One row is one version of one cell. What a cell is depends on its kind:
 | WAITING | stream       | order        | its timestamp | its timestamp |
 
 Beside the rows lie a Bloom filter of the hashes, the timed cells in order of time, and facts about
-all fields (`times/orders.py`, `facts.py`). A segment of format 2 has no facts. One of format 1 has
-the filter in its metadata, and no orders: they are computed when it is opened.
+all fields (`times/orders.py`, `rows/facts.py`). A segment of format 2 has no facts. One of format 1
+has the filter in its metadata, and no orders: they are computed when it is opened.
 
 Invariants: rows are sorted by (hash, key, kind, field, entry), and each such identity is unique.
-The file's name ends with a digest that proves its bytes, and no byte is used before it was checked:
-the whole file when it is opened; or, where a few rows are looked up in a large file, its index when
-it is opened, then the blocks of the rows and columns that are read (`log/blocks.py`). A file that
-fails the check is an error; it is never skipped.
+The file's name ends with a digest that proves its bytes, and no byte is used before it was checked,
+unless this process has named these bytes itself: the whole file when it is opened; or, where a few
+rows are looked up in a large file, its index when it is opened, then the blocks of what is read
+(`log/blocks.py`). A file that fails the check is an error; it is never skipped.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from headrace.log.content import map_named, verify, verify_in_parts
 from headrace.model.values.time import END
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.bloom import Bloom
-from headrace.state.columns import Checked, ColumnReader, bits_of, numbers_of, slices_of
-from headrace.state.facts import facts_of
+from headrace.state.rows.columns import Checked, ColumnReader, bits_of, numbers_of, slices_of
+from headrace.state.rows.facts import facts_of
+from headrace.state.rows.plain import PlainFields
 from headrace.state.times.orders import SegmentIndex, index_in, index_of, with_index
 from headrace.store.store import Store
 
@@ -152,16 +153,19 @@ def read_cells(store: Store, name: str | None, at: int = 0) -> list[Cell]:
 class Segment:
     """An open segment: numbers as numpy views of the file, the rest on demand."""
 
-    def __init__(self, name: str, data: pa.Buffer, *, in_parts: bool = False) -> None:
+    def __init__(
+        self, name: str, data: pa.Buffer, *, in_parts: bool = False, is_own: bool = False
+    ) -> None:
         """`name` is the file's whole name in the store; its digest is checked here.
 
-        `in_parts`: of a large file only what is read is checked, when it is read.
+        `in_parts`: of a large file only what is read is checked, when it is read. `is_own`: this
+        process took the name from these very bytes, so nothing is checked.
         """
         self.name = name
         self._check: BlockCheck | None = None
         if in_parts:
             self._check = verify_in_parts(name, data)
-        else:
+        elif not is_own:
             verify(name, data)
         if self._check is not None:
             self._check.part(0, _HEAD_BYTES)
@@ -183,6 +187,9 @@ class Segment:
         if not reader.schema.equals(SCHEMA) or (version == b"1") != (b"bloom" in metadata):
             raise CorruptCheckpoint(f"{name} has other columns than a segment")
         self._batch = reader.get_batch(0)
+        self.count = int(self._batch.num_rows)
+        self.size = int(self._batch.get_total_buffer_size())
+        """How many rows there are, and how many bytes they have."""
         if self._check is not None:
             first = self._batch.column(0).buffers()[1]  # the columns lie in their order
             self._check.part(0, first.address - data.address)
@@ -220,6 +227,19 @@ class Segment:
         width = self.facts.key_bytes
         return width is not None and width <= SHORT_KEY_BYTES
 
+    def _check_of(self, name: str) -> BlockCheck | None:
+        """What checks a column; None for short keys, as they are checked with the hashes."""
+        if name == "key" and self._keys_are_short and len(self.hashes):
+            return None
+        return self._check
+
+    @cached_property
+    def plain(self) -> PlainFields | None:
+        """Reads all rows, if they are fields that differ only in keys and values of one length."""
+        if self.index.kinds != 1 << FIELD or not self.facts.is_plain:
+            return None
+        return PlainFields(self.facts, self._batch, self._check_of("key"), self._check)
+
     @cached_property
     def kinds(self) -> Any:
         """What kind of cell each row is."""
@@ -254,11 +274,6 @@ class Segment:
     def entries(self) -> Any:
         """The entry of each row, as an Arrow array."""
         return self.column("entry")
-
-    @property
-    def count(self) -> int:
-        """How many rows there are."""
-        return int(self._batch.num_rows)
 
     def has(self, kind: int) -> bool:
         """Whether there are cells of a kind."""
@@ -363,8 +378,7 @@ class Segment:
         elif more:
             is_text = pa.types.is_string(column.type)
             width = self.facts.width(name)
-            if name == "key" and self._keys_are_short:
-                check = None if len(self.hashes) else check
+            check = self._check_of(name)
             reader = slices_of(
                 first, more[0], column.offset, text=is_text, check=check, width=width
             )

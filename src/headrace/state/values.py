@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.errors import CorruptCheckpoint, DeltaMissing
 from headrace.plan.rings.classes import SegmentSlice
-from headrace.state.backend import StateBackend
+from headrace.state.backend import StateBackend, StateView
 from headrace.state.segment import ENTRY, FIELD, Segment
 from headrace.store.store import Store
 
@@ -38,8 +38,8 @@ def open_all(store: Store, entries: Iterable[SegmentSlice]) -> dict[str, Segment
 
 def stored_values(
     store: Store, entries: Iterable[SegmentSlice], field: str, *, is_map: bool
-) -> Iterator[bytes]:
-    """Values of a field, or of a map's entries, in these segments.
+) -> Iterator[tuple[bytes, bytes]]:
+    """(entry, value) of a map's entries in these segments, or (b"", value) of a field.
 
     A segment that was only written and is lost is left out: it is made again when it is needed.
     """
@@ -49,27 +49,42 @@ def stored_values(
             continue
         rows = np.flatnonzero(segment.kinds == (ENTRY if is_map else FIELD))
         for first in range(0, len(rows), _AT_ONCE):
-            columns = segment.rows(rows[first : first + _AT_ONCE], "field", "value", "tombstone")
-            for name, value, gone in zip(*columns, strict=True):
+            names = ("field", "entry", "value", "tombstone")
+            columns = segment.rows(rows[first : first + _AT_ONCE], *names)
+            for name, cell, value, gone in zip(*columns, strict=True):
                 if name == field and not gone:
-                    yield value
+                    yield cell, value
+
+
+def unless_lost(store: Store, entries: Iterable[SegmentSlice]) -> list[SegmentSlice]:
+    """Those that can be opened, without those that were only written and are lost."""
+    return [each for each in entries if _open_unless_lost(store, each) is not None]
+
+
+def living_entries(view: StateView, field: str) -> Iterator[bytes]:
+    """Values of all entries that a map of this name has now, of all keys."""
+    scanned = view.scan()
+    while part := sorted(set(islice(scanned, _AT_ONCE))):
+        hashes = np.array([where for where, _ in part], np.uint64)
+        for entries in view.entries(field, [key for _, key in part], hashes).values():
+            yield from (value for value in entries.values() if value is not None)
 
 
 def applied_values(
     backend: StateBackend, computation: str, field: str, *, is_map: bool
-) -> Iterator[bytes]:
-    """Values of a field, or of a map's entries, in a state store; in no order."""
+) -> Iterator[tuple[bytes, bytes]]:
+    """The same in a state store; in no order."""
     scanned = backend.scan(computation)
     while part := sorted(set(islice(scanned, _AT_ONCE))):
         keys = [key for _, key in part]
         hashes = np.array([where for where, _ in part], np.uint64)
         if is_map:
             maps = backend.read_entries(computation, field, keys, hashes)
-            cells = [cell for each in maps for cell in each.values()]
+            cells = [named for each in maps for named in each.items()]
         else:
             fields = backend.read_fields(computation, keys, hashes)
-            cells = [each[field] for each in fields if field in each]
-        yield from (cell.value for cell in cells if cell.value is not None)
+            cells = [(b"", each[field]) for each in fields if field in each]
+        yield from ((entry, cell.value) for entry, cell in cells if cell.value is not None)
 
 
 def _open_unless_lost(store: Store, entry: SegmentSlice) -> Segment | None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headrace.plan.rings.classes import SegmentSlice, SlotClass, counting_in
 from headrace.plan.rings.ring import NOWHERE, KeyInterval, SlotRecords
 from headrace.state.backend import Entries, Hashes, StateView, Stored
-from headrace.state.facts import all_names
+from headrace.state.rows.facts import all_names
 from headrace.state.segment import ENTRY, FIELD, TIMER, Segment
 from headrace.store.store import Store
 
@@ -110,6 +110,14 @@ class SlotView(StateView):
         """How many rows it has."""
         return sum(int((highs - lows).sum()) for _, lows, highs in self.segments)
 
+    @property
+    def size(self) -> int:
+        """About how many bytes its rows have, as if the rows of a segment were equally large."""
+        return sum(
+            segment.size * int((highs - lows).sum()) // segment.count
+            for segment, lows, highs in self.segments
+        )
+
     def newest_keys(self) -> Iterator[bytes]:
         """Keys that have or had state here, those of the newest segments first. A key may appear
         again."""
@@ -130,9 +138,7 @@ class SlotView(StateView):
             if len(owners):
                 yield segment, owners, lows, highs
 
-    def fetch(
-        self, keys: Sequence[bytes], hashes: Hashes, *, maps: bool
-    ) -> Sequence[SegmentStored]:
+    def fetch(self, keys: Sequence[bytes], hashes: Hashes, *, maps: bool) -> Sequence[Stored]:
         if not maps:
             return self._fields(keys, hashes)
         found = [SegmentStored() for _ in keys]
@@ -149,9 +155,9 @@ class SlotView(StateView):
             return self._fields(keys, hashes)
         return [Stored()] * len(keys)
 
-    def _fields(self, keys: Sequence[bytes], hashes: Hashes) -> list[SegmentStored]:
+    def _fields(self, keys: Sequence[bytes], hashes: Hashes) -> list[Stored]:
         """The fields of some keys. A key of which all fields were found is not searched on."""
-        found = [SegmentStored() for _ in keys]
+        found = [Stored() for _ in keys]
         asked = [each for each in self.segments if each[0].has(FIELD)]
         names = all_names([segment.facts for segment, _, _ in asked])
         left = hashes.argsort()  # in the order of the rows, so neighbours are read together
@@ -202,6 +208,15 @@ class SlotView(StateView):
         found: Sequence[Stored],
     ) -> None:
         rows, row_owners = rows_and_owners(owners, lows, highs)
+        if (plain := segment.plain) is not None:
+            name, expires, version = plain.name, plain.expires, plain.version
+            for owner, value in plain.read(rows, row_owners, keys):
+                stored = found[owner]
+                if name not in stored.fields:
+                    stored.fields[name] = None if plain.gone else (value, expires)
+                    if not plain.gone and stored.version < version:
+                        stored.version = version
+            return
         if segment.index.kinds != 1 << FIELD:
             fields = segment.kinds[rows] == FIELD
             rows, row_owners = rows[fields], row_owners[fields]

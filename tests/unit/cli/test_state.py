@@ -16,6 +16,7 @@ from tests.unit.systems import limited
 
 from headrace import Checkpoint, Computation, Job, Map, Pipeline, sources, state
 from headrace.cli.main import cli
+from headrace.engine.commands import Remote
 from headrace.store.disk import DiskStore
 
 
@@ -209,7 +210,7 @@ def test_a_running_pipeline_is_looked_at_copied_verified_and_compacted(tmp_path:
     topology = counting(sources.generate(lambda n, random: n % 7, rate=300, paced=True))
     store = DiskStore(where, limited(merge_segments_min=999, ride_bytes_max=0))
     with Job(follower_of(topology, store, until=None, lease_s=6.0)) as job:
-        while job.status().epoch < 6:  # it counts an epoch a moment before its commit is written
+        while job.status().epoch < 8:  # counted a moment before its commit; each may have one key
             assert job.running
             time.sleep(0.01)
         first = json.loads(headrace("get", where, "Count", "key 1", "--with-epoch").stdout)
@@ -221,4 +222,9 @@ def test_a_running_pipeline_is_looked_at_copied_verified_and_compacted(tmp_path:
         assert (answer.exit_code, "all state is compacted since" in answer.stdout) == (0, True)
         assert job.running and job.checkpoint() > first["epoch"]
         assert "there are: Count" in headrace("compact", where, "Cuont").stderr
+        Remote(where).pause()
+        answer = headrace("compact", where, "--timeout", "20s")
+        assert answer.exit_code != 0 and "the pipeline is paused" in answer.stderr
+        Remote(where).resume()
+        assert headrace("compact", where, "--no-wait", "--id", "once").exit_code == 0
     assert headrace("verify", place).output.endswith(": whole\n")

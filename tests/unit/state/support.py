@@ -13,8 +13,9 @@ from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
 from headrace.plan.rings.classes import SegmentSlice, SlotClass
 from headrace.plan.rings.ring import SlotRecords
+from headrace.state.backend import Stored
 from headrace.state.segment import FIELD, TIMER, Cell, encode_segment
-from headrace.state.view import SegmentStored, SlotView, open_view
+from headrace.state.view import SlotView, open_view
 from headrace.store.store import Store
 
 
@@ -65,7 +66,7 @@ def view_of(
     return open_view(store, entries, records, classes)
 
 
-def fetched(view: SlotView, *keys: object, maps: bool = False) -> list[SegmentStored]:
+def fetched(view: SlotView, *keys: object, maps: bool = False) -> Sequence[Stored]:
     """A multi-get."""
     encoded = [encode_key(key) for key in keys]
     hashes = np.fromiter(map(hash_key, encoded), np.uint64, len(encoded))

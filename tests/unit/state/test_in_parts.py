@@ -13,7 +13,7 @@ from headrace.errors import CorruptCheckpoint
 from headrace.log import blocks, paths
 from headrace.log.content import digest_of, verify
 from headrace.model.values.keys import encode_key, hash_key
-from headrace.state import columns
+from headrace.state.rows import columns
 from headrace.state.segment import SCHEMA, Segment, encode_segment
 from headrace.state.view import SlotView
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from headrace.cli.replay import parsed_key
+from headrace.cli.control import ask, asking_options
+from headrace.engine.primitives.json_form import typed_key, untyped_hint
+from headrace.plan.control import COMPACT
 from headrace.plan.progress import counted
 
 
@@ -37,20 +41,21 @@ Examples:
 )
 @click.argument("checkpoint", metavar="DIR|URL")
 @click.argument("computation", metavar="[NAME]", required=False)
-def compact(checkpoint: str, computation: str | None) -> None:
+@asking_options
+def compact(checkpoint: str, computation: str | None, **asking: Any) -> None:
     """Merge all segments of each slot, of one computation or of all.
 
     The pipeline compacts by itself; this does it now. Where it runs, its leader is asked, and
-    epochs go on meanwhile. Where it is stopped, the merge is done here; it must stay stopped for
-    that time.
+    epochs go on meanwhile; the options are for that request. A paused pipeline has no epochs, so it
+    refuses. Where it is stopped, the merge is done here; it must stay stopped for that time.
     """
     from headrace import Checkpoint
     from headrace.engine.commands import Remote
 
     remote = Remote(checkpoint)
     if remote.is_running():
-        result = remote.compact(computation)
-        click.echo(f"{remote.pipeline}: {result.message or result.verdict}")
+        arguments = {} if computation is None else {"computation": computation}
+        click.echo(ask(remote, COMPACT, arguments, asking))
         return
     found = Checkpoint(checkpoint).compact(computation)
     click.echo(
@@ -61,7 +66,13 @@ def compact(checkpoint: str, computation: str | None) -> None:
     )
 
 
-@click.command(short_help="Drop state of a stopped pipeline, for good.")
+@click.command(
+    short_help="Drop state of a stopped pipeline, for good.",
+    epilog="""\b
+Examples:
+  headrace state drop state/orders Orders --key o1
+  headrace state drop state/orders Orders --all""",
+)
 @click.argument("checkpoint", metavar="DIR|URL")
 @click.argument("computation", metavar="NAME")
 @click.option("--key", "keys", multiple=True, help="A key, as for get; may be given several times.")
@@ -81,13 +92,15 @@ def drop(
     from headrace.engine.replay.drop import drop_state
     from headrace.store.location import checkpoint_store
 
-    named = None if everything else [parsed_key(key) for key in keys]
+    typed = {typed_key(key): key for key in keys}
+    named = None if everything else list(typed)
     what = "all its keys" if named is None else counted(len(named), "key")
     if not yes:
         click.confirm(f"Drop the state of {computation!r}, {what}, for good?", abort=True)
     found = drop_state(checkpoint_store(checkpoint), computation, named)
     for key in found.missing:
-        click.echo(f"{computation} has no state for the key {key!r}", err=True)
+        hint = untyped_hint(typed[key])
+        click.echo(f"{computation} has no state for the key {key!r}{hint}", err=True)
     if named is not None and len(found.missing) == len(named):
         raise SystemExit(1)
     shown = (
@@ -95,7 +108,10 @@ def drop(
         if named is None
         else ", ".join(repr(key) for key in named if key not in found.missing)
     )
+    also = f", and those in {found.kept_in}" if found.kept_in else ""
     click.echo(
-        f"Dropped the state of {computation!r} of {shown} (about {counted(found.cells, 'cell')}). "
-        f"The pipeline goes on after epoch {found.epoch}."
+        f"Dropped the state of {computation!r} of {shown} (about {counted(found.cells, 'cell')}"
+        f"{also}). The pipeline goes on after epoch {found.epoch}."
     )
+    if found.kept_in:
+        click.echo(f"Nothing reads them any more, but {found.kept_in} is not made smaller.")

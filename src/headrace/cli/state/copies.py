@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from headrace.cli import options
-from headrace.cli.replay import as_json_line
-from headrace.cli.state.looking import at, kept_in, moment
+from headrace.cli.state.looking import at, kept_in
+from headrace.engine.primitives.json_form import json_line
 from headrace.model.values.time import show_instant
 from headrace.plan.progress import counted
 from headrace.plan.state.applied import SEGMENTS
@@ -34,7 +34,7 @@ def backup(checkpoint: str, to: str, at: str | None, kept_in: str | None) -> Non
     """
     from headrace import Checkpoint
 
-    found = Checkpoint(checkpoint, at=moment(at), state=kept_in).backup(to)
+    found = Checkpoint(checkpoint, at=at, state=kept_in).backup(to)
     click.echo(
         f"{found.pipeline}: {found.location} has epoch {found.epoch}: "
         f"{counted(found.files, 'file')}, {found.bytes:,} bytes; {found.copied:,} of them "
@@ -95,7 +95,7 @@ def export(checkpoint: str, computation: str, to: str, at: str | None, kept_in: 
     """
     from headrace import Checkpoint
 
-    found = Checkpoint(checkpoint, at=moment(at), state=kept_in).export(computation, to)
+    found = Checkpoint(checkpoint, at=at, state=kept_in).export(computation, to)
     click.echo(
         f"{found.pipeline}: {counted(found.rows, 'key')} of {computation!r} at epoch {found.epoch} "
         f"are in {found.location}, in {counted(len(found.files), 'file')}."
@@ -134,7 +134,7 @@ def verify(ctx: click.Context, checkpoint: str, as_json: bool, kept_in: str | No
     else:
         found = verify_checkpoint(store, StoreAccess(store, kept_in))
     if as_json:
-        click.echo(as_json_line(found))
+        click.echo(json_line(found))
     else:
         for problem in found.problems:
             click.echo(f"damaged: {problem.file}: {problem.what}")

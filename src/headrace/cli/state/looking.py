@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Any
 
 import click
 
-from headrace.cli.replay import as_json_line, parsed_key
+from headrace.engine.primitives.columns import key_column
+from headrace.engine.primitives.json_form import json_line, typed_key, untyped_hint
 from headrace.model.values.time import show_instant
 from headrace.plan.progress import counted
 from headrace.plan.state.applied import SEGMENTS
@@ -24,11 +26,6 @@ kept_in = click.option(
     help="The state store as the run was given it; needed only if its URL has a password.",
 )
 LIMIT = 100
-
-
-def moment(text: str | None) -> int | str | None:
-    """A moment as typed: the number of an epoch, or the name of a savepoint."""
-    return int(text) if text is not None and text.isdigit() else text
 
 
 @click.command(
@@ -55,7 +52,7 @@ def list_(checkpoint: str, as_json: bool) -> None:
         return
     found = Checkpoint(checkpoint)
     if as_json:
-        click.echo(as_json_line(_described(found)))
+        click.echo(json_line(_described(found)))
         return
     kept = found.epochs
     click.echo(f"{found.pipeline}: epoch {found.epoch}")
@@ -100,7 +97,7 @@ def _list_backups(found: Any, as_json: bool) -> None:
     for each in found.backups:
         if as_json:
             told = {"pipeline": each.pipeline, "epoch": each.epoch, "wall": each.wall}
-            click.echo(as_json_line({**told, "bytes": each.bytes, "of": each.location}))
+            click.echo(json_line({**told, "bytes": each.bytes, "of": each.location}))
         else:
             count = counted(len(each.files) + len(each.workspaces), "file")
             click.echo(
@@ -109,12 +106,24 @@ def _list_backups(found: Any, as_json: bool) -> None:
             )
 
 
+class _LookUp(click.Command):
+    """A command whose last argument may be a negative number, which is no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        numbers = [each for each in args if re.fullmatch(r"-\d+", each)]
+        if numbers and "--" not in args:
+            args = [*(each for each in args if each not in numbers), "--", *numbers]
+        return super().parse_args(ctx, args)
+
+
 @click.command(
+    cls=_LookUp,
     short_help="Show the state of one key.",
     epilog="""\b
 Examples:
   headrace state get state/orders Orders o1
   headrace state get state/orders Trips '["berlin", 7]' --with-epoch
+  headrace state get state/orders Orders '"17"'
   headrace state get state/orders Orders o1 --at 17""",
 )
 @click.argument("checkpoint", metavar="DIR|URL")
@@ -135,18 +144,20 @@ def get(
 ) -> None:
     """The state of one key, as a line of JSON. KEY is JSON, or a bare word for a string.
 
+    A number is typed as it is, a text of digits in quotes, and bytes as {"bytes": "their base64"}.
     It is committed state, of a running pipeline too. The exit status is 1 if the key has none.
     """
     from headrace import Checkpoint
 
-    opened = Checkpoint(checkpoint, at=moment(at), state=kept_in)
-    found = opened.lookup(computation, parsed_key(key))
+    opened = Checkpoint(checkpoint, at=at, state=kept_in)
+    typed = typed_key(key)
+    found = opened.lookup(computation, typed)
     if with_epoch:
-        click.echo(as_json_line({"epoch": found.epoch, "state": found.state}))
+        click.echo(json_line({"epoch": found.epoch, "state": found.state}))
     elif found.state is not None:
-        click.echo(as_json_line(found.state))
+        click.echo(json_line(found.state))
     if found.state is None:
-        click.echo(f"{computation} has no state for the key {parsed_key(key)!r}", err=True)
+        click.echo(f"{computation} has no state for the key {typed!r}{untyped_hint(key)}", err=True)
         ctx.exit(1)
 
 
@@ -178,13 +189,15 @@ def scan(
 ) -> None:
     """The keys of a computation with their state, a line of JSON each, in no particular order.
 
-    With --sql, the rows of a query. Each computation is a table with a column `key` and one for
-    each field; a name with a dot is quoted: "visits.window". If NAME is given, it is the table
+    The key is called `key`, or `key_` if a field has that name.
+
+    With --sql, the rows of a query. Each computation is a table with a column for the key and one
+    for each field; a name with a dot is quoted: "visits.window". If NAME is given, it is the table
     `state` too. All of it is the state of one epoch.
     """
     from headrace import Checkpoint
 
-    found = Checkpoint(checkpoint, at=moment(at), state=kept_in)
+    found = Checkpoint(checkpoint, at=at, state=kept_in)
     if sql is not None:
         rows: Any = found.rows(sql, computation)
     elif computation is None:
@@ -192,9 +205,13 @@ def scan(
         raise click.UsageError(f"say which computation, or --sql; there are: {have}")
     else:
         limit = LIMIT if limit is None else limit
-        rows = ({"key": key, **state} for key, state in found.scan(computation))
+        fields = found.fields(computation)
+        rows = (
+            {key_column({**fields, **state}): key, **state}
+            for key, state in found.scan(computation)
+        )
     for row in islice(rows, limit):
-        click.echo(as_json_line(row))
+        click.echo(json_line(row))
     if limit is not None and next(rows, None) is not None:
         click.echo("… and more; see --limit", err=True)
 
@@ -221,14 +238,14 @@ def diff(checkpoint: str, before: str, after: str, computation: str | None, limi
     """
     from headrace import Checkpoint
 
-    changes: Any = Checkpoint(checkpoint).diff(moment(before) or 0, moment(after), computation)
+    changes: Any = Checkpoint(checkpoint).diff(before, after, computation)
     for each in islice(changes, limit):
         told: dict[str, Any] = {"computation": each.computation, "key": each.key}
         if not each.added:
             told["before"] = each.before
         if not each.removed:
             told["after"] = each.after
-        click.echo(as_json_line(told))
+        click.echo(json_line(told))
     if next(changes, None) is not None:
         click.echo("… and more; see --limit", err=True)
     changes.close()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from headrace.engine.history.adopted import adopt, fragments_of
 from headrace.engine.history.recovery import History, based
 from headrace.engine.history.shards import begins_at, decode_body
 from headrace.errors import IncompatibleState
@@ -21,6 +22,7 @@ from headrace.log.epochlog import EpochLog
 from headrace.log.riders import is_there
 from headrace.plan.entries import CommitBody, VoidBody
 from headrace.plan.epoch import Commit, Plan
+from headrace.plan.interval.state import CommitInterval
 from headrace.plan.ledger import Ledger
 from headrace.plan.rings.refs import even_slots
 from headrace.store.store import Store
@@ -93,6 +95,12 @@ def ledger_after(store: Store, epoch: int) -> Ledger:
             break
         history.fold(position, entry)
     ledger = history.ledger
+    if ledger.epoch == epoch and not ledger.interval.is_durable:
+        # What was only written may lie elsewhere, or be lost; the fragments of a checkpoint are not
+        adoptions, position = fragments_of(store, epoch)
+        adopt(ledger, adoptions, position)
+        if adoptions:
+            ledger.interval = ledger.interval.kept(CommitInterval(checkpoint=epoch))
     if ledger.epoch == epoch and _has_all(store, ledger, entries):
         return ledger
     last, _, open_plan, reasons = _state_of(entries)

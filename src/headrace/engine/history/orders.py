@@ -31,4 +31,5 @@ def work_order_of(
         came={name: change.came for name, change in changes.items()},
         outbox=ledger.outbox,
         answers=answers,
+        held_from=ledger.interval.durable(ledger.epoch) + 1,
     )

@@ -11,15 +11,16 @@ is tried again. Only the first version, which is part of the pipeline, is never 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import msgspec
 
 from headrace.log import paths
-from headrace.log.content import digest_of, write_named
+from headrace.log.content import digest_of, map_named, write_named
 from headrace.operators.lookup.lookup import Lookup
 from headrace.operators.lookup.refreshing import next_try, tables_due
 from headrace.operators.lookup.table import LookupTable
-from headrace.operators.lookup.versions import ChangedColumns, bytes_of
+from headrace.operators.lookup.versions import ChangedColumns, bytes_of, version_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.epoch import Plan, TableVersion
 from headrace.plan.ledger import Ledger
@@ -47,6 +48,8 @@ class PlannedTables:
         """What this driver has read, whether or not a plan that names it was committed."""
         self._not_before: dict[str, int] = {}
         """When a table that could not be read is tried again."""
+        self._unseen = set(self._lookups)
+        """Look-ups whose first version in this driver's plans has not been looked at."""
 
     def prepare(self, plan: Plan) -> Plan:
         """Names in a new plan the versions that it uses; writes those that are new."""
@@ -61,18 +64,43 @@ class PlannedTables:
         every = {name: lookup.refresh.every_us for name, lookup in self._lookups.items()
                  if lookup.refresh is not None}  # fmt: skip
         read_at = {n: None if version is None else version.wall for n, version in known.items()}
-        for name in tables_due(read_at, every, self._not_before, plan.wall):
+        due = tables_due(read_at, every, self._not_before, plan.wall)
+        due += [name for name in self._built_otherwise(known, plan.wall) if name not in due]
+        for name in due:
             version = self._version(name, known[name], plan)
             if version is not None:
                 known[name] = self._read[name] = version
         tables = {name: version for name, version in known.items() if version is not None}
         return msgspec.structs.replace(plan, tables=tables)
 
+    def _built_otherwise(self, known: Mapping[str, TableVersion | None], wall: int) -> list[str]:
+        """The look-ups whose version has other columns than the table from which this driver's
+        pipeline was built: its steps may name the new ones."""
+        found = []
+        for name in sorted(self._unseen):
+            version, lookup = known[name], self._lookups[name]
+            if version is None or wall < self._not_before.get(name, wall):
+                continue
+            if lookup.refresh is not None:
+                built = lookup.refresh.columns_of(lookup.side)
+                have = lookup.refresh.columns_of(self._table(version))
+                if built is not None and have is not None and sorted(built) != sorted(have):
+                    found.append(name)  # looked at again, until it could be read
+                    continue
+            self._unseen.remove(name)
+        return found
+
+    def _table(self, version: TableVersion) -> LookupTable:
+        return version_of(paths.digest_in(version.file), map_named(self._store, version.file))
+
     def _version(self, name: str, before: TableVersion | None, plan: Plan) -> TableVersion | None:
         lookup = self._lookups[name]
-        found = lookup.side if before is None else self._read_again(name, lookup, plan.wall)
-        if found is None:
-            return None
+        found = lookup.side
+        if before is not None:
+            again = self._read_again(name, lookup, before, plan.wall)
+            if again is None:
+                return None
+            found = again
         data = bytes_of(found)
         digest = digest_of(data)
         if before is not None and paths.digest_in(before.file) == digest:
@@ -82,12 +110,17 @@ class PlannedTables:
         write_named(self._store, file, data)
         return TableVersion(file, plan.wall)
 
-    def _read_again(self, name: str, lookup: Lookup, wall: int) -> LookupTable | None:
+    def _read_again(
+        self, name: str, lookup: Lookup, before: TableVersion, wall: int
+    ) -> LookupTable | None:
         refresh = lookup.refresh
         if refresh is None:
             return None
         try:
-            found = refresh.read_again(tuple(lookup.side.table.column_names))
+            columns = refresh.columns_of(lookup.side)
+            if columns is None:  # it was empty when the pipeline was built: the last version tells
+                columns = refresh.columns_of(self._table(before))
+            found = refresh.read_again(columns)
         except ChangedColumns:
             raise
         except Exception as error:

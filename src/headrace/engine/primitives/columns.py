@@ -6,16 +6,20 @@ has one type. The rules, in the order in which they are tried:
 - values of one kind: that kind. Integers are int64; uint64 or a decimal if one needs more bits.
 - lists: a list of what holds all elements.
 - dicts that all have the same names: a struct. Other dicts with text as keys, and maps: a map.
-- anything else, such as text beside numbers: JSON as text, and the column says so in its metadata.
+- tuples, which only keys are: a struct of `part_0`, `part_1`.
+- anything else, such as text beside numbers, or what is nested deeper than readers of Parquet take:
+  JSON as text, and the column says so in its metadata.
 
 No value is converted to another kind: 1 beside 1.5 is JSON, because 2**53 + 1 is no float. None,
-and a field that a key does not have, are null. All of it is pure.
+and a field that a key does not have, are null; where a column has both, it is JSON, and None is
+`null` there. Metadata says which column is the key, and which nulls are absent fields. So an import
+finds what was exported. All of it is pure.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
+import enum
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,11 +27,33 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from headrace.engine.primitives.json_form import exact_json
+
 AS_JSON = {b"headrace": b"json"}
 """The metadata of a column that holds JSON."""
 
+ROLE = b"headrace.column"
+"""In the metadata of a column of an export: what it is."""
+KEY, FIELD, NULLABLE = b"key", b"field", b"nullable"
+"""The key; a field, where a null is a field that the key does not have; one where it is None."""
+
+KEY_COLUMN = "key"
+
+
+class _Absent(enum.Enum):
+    """Marks a field that a key does not have."""
+
+    ABSENT = 0
+
+
+ABSENT: Any = _Absent.ABSENT
+
 NAMES_MAX = 100
 """A dict with more names than this is no struct."""
+
+NESTED_MAX = 16
+"""How deep a column may be nested; a map counts twice. Parquet fails at about 50 lists, and the
+time of DuckDB doubles with each level from about 18 on."""
 
 NOTHING, MIXED = "nothing", "mixed"
 _TRUTH, _INTEGER, _FLOAT, _TEXT, _BYTES = "truth", "integer", "float", "text", "bytes"
@@ -82,8 +108,10 @@ def kind_of(value: Any) -> ColumnKind:
         return ColumnKind(_SCALARS[kind])
     if kind is datetime.datetime:
         return ColumnKind(_NAIVE if value.tzinfo is None else _INSTANT)
-    if kind in (list, tuple):
+    if kind is list:
         return ColumnKind(_LIST, of=(kind_of_all(value),))
+    if kind is tuple:
+        return kind_of(_parts(value))
     if kind is dict:
         if len(value) <= NAMES_MAX and all(type(name) is str for name in value):
             of = tuple(kind_of(inner) for inner in value.values())
@@ -94,7 +122,8 @@ def kind_of(value: Any) -> ColumnKind:
 
 def kind_of_map(value: dict[Any, Any]) -> ColumnKind:
     """The kind of a map with these entries."""
-    return ColumnKind(_MAP, of=(kind_of_all(value), kind_of_all(value.values())))
+    names = _MIXED if None in value else kind_of_all(value)  # Arrow has no null as a key
+    return ColumnKind(_MAP, of=(names, kind_of_all(value.values())))
 
 
 def kind_of_all(values: Iterable[Any]) -> ColumnKind:
@@ -140,24 +169,36 @@ def _as_map(kind: ColumnKind) -> ColumnKind:
     return ColumnKind(_MAP, of=(ColumnKind(_TEXT) if kind.names else _NOTHING, value))
 
 
-def column_type(kind: ColumnKind) -> pa.DataType | None:
-    """The Arrow type of a kind; None if only JSON holds it."""
+def column_type(kind: ColumnKind, levels: int = NESTED_MAX) -> pa.DataType | None:
+    """The Arrow type of a kind, of so many nested levels at most; None if only JSON holds it."""
     if kind.name == NOTHING:
         return pa.string()
     if kind.name == _INTEGER:
         return _integer_type(kind.low, kind.high)
     if kind.name in _TYPES:
         return _TYPES[kind.name]
-    inner = [column_type(each) for each in kind.of]
-    if kind.name == MIXED or None in inner:
+    levels -= 2 if kind.name == _MAP else 1
+    if kind.name == MIXED or levels < 0:
+        return None
+    inner = [column_type(each, levels) for each in kind.of]
+    if None in inner:
         return None
     if kind.name == _LIST:
         return pa.list_(inner[0])
     if kind.name == _MAP:
-        return pa.map_(*inner)
+        # Readers of Parquet take no map in the key of a map: tuples of different lengths.
+        return None if _has_map(inner[0]) else pa.map_(*inner)
     if not kind.names:  # Parquet has no struct without names
         return pa.map_(pa.string(), pa.string())
     return pa.struct(list(zip(kind.names, inner, strict=True)))
+
+
+def _has_map(kind: pa.DataType) -> bool:
+    if not pa.types.is_nested(kind):
+        return False
+    return pa.types.is_map(kind) or any(
+        _has_map(kind.field(i).type) for i in range(kind.num_fields)
+    )
 
 
 def _integer_type(low: int, high: int) -> pa.DataType | None:
@@ -168,39 +209,62 @@ def _integer_type(low: int, high: int) -> pa.DataType | None:
     return pa.decimal128(38, 0) if low > -_DECIMAL_MAX and high < _DECIMAL_MAX else None
 
 
-def field_of(name: str, kind: ColumnKind) -> pa.Field:
+def field_of(name: str, kind: ColumnKind, role: bytes = FIELD) -> pa.Field:
     """The column of a kind."""
     found = column_type(kind)
-    return pa.field(name, pa.string(), metadata=AS_JSON) if found is None else pa.field(name, found)
+    if found is not None:
+        return pa.field(name, found, metadata={ROLE: role})
+    role = FIELD if role == NULLABLE else role  # JSON has a null of its own for None
+    return pa.field(name, pa.string(), metadata={ROLE: role, **AS_JSON})
+
+
+def is_json(field: pa.Field) -> bool:
+    """Whether a column holds JSON."""
+    return bool((field.metadata or {}).items() >= AS_JSON.items())
+
+
+def role_of(field: pa.Field) -> bytes:
+    """What a column of an export is; b"" if it is not of an export."""
+    return (field.metadata or {}).get(ROLE, b"")
+
+
+def key_column(fields: Iterable[str]) -> str:
+    """The name of the column with the key, beside fields with these names.
+
+    It is `key`, or `key_` if a field has that name. Case does not count, as in SQL.
+    """
+    taken, found = {name.lower() for name in fields}, KEY_COLUMN
+    while found in taken:
+        found += "_"
+    return found
 
 
 def array_of(field: pa.Field, values: Sequence[Any]) -> pa.Array:
-    """Values as a column."""
-    if (field.metadata or {}) == AS_JSON:
-        return pa.array([None if v is None else as_json(v) for v in values], pa.string())
+    """Values as a column; `ABSENT` is null."""
+    if is_json(field):
+        return pa.array([None if v is ABSENT else exact_json(v) for v in values], pa.string())
     return pa.array([_fitting(v, field.type) for v in values], field.type)
 
 
 def _fitting(value: Any, kind: pa.DataType) -> Any:
     """A value as Arrow takes it: entries of a map as pairs."""
-    if value is None or not pa.types.is_nested(kind):
+    if value is None or value is ABSENT:
+        return None
+    if not pa.types.is_nested(kind):
         return value
+    if type(value) is tuple:
+        value = _parts(value)
     if pa.types.is_map(kind):
-        return [(entry, _fitting(v, kind.item_type)) for entry, v in value.items()]
+        names, cells = kind.key_type, kind.item_type
+        return [(_fitting(entry, names), _fitting(v, cells)) for entry, v in value.items()]
     if pa.types.is_struct(kind):
         return {f.name: _fitting(value.get(f.name), f.type) for f in kind}
     return [_fitting(inner, kind.value_type) for inner in value]
 
 
-def as_json(value: Any) -> str:
-    """A value as JSON; what JSON has no form for, as its `repr`."""
-    return json.dumps(_plain(value), default=repr, ensure_ascii=False)
-
-
-def _plain(value: Any) -> Any:
-    if type(value) is dict:
-        return {n if type(n) is str else repr(n): _plain(v) for n, v in value.items()}
-    return [_plain(v) for v in value] if type(value) in (list, tuple) else value
+def _parts(key: tuple[Any, ...]) -> dict[str, Any]:
+    """A key of several parts as a dict of them."""
+    return {f"part_{number}": part for number, part in enumerate(key)}
 
 
 # Declared types ------------------------------------------------------------

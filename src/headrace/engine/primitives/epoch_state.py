@@ -26,8 +26,8 @@ from headrace.state.backends.applied_view import AppliedView
 from headrace.state.view import SlotView, open_view
 from headrace.store.store import Store
 
-KEYS_AT_ONCE = 20_000
-"""About how many keys a scan holds decoded at a time."""
+KEYS_AT_ONCE, BYTES_AT_ONCE = 20_000, 16_000_000
+"""About how many keys, and bytes of their cells, a scan reads at a time."""
 
 State = dict[str, Any]
 """Field -> its value, and map -> its entries."""
@@ -133,6 +133,10 @@ class EpochState:
         """(key, state) of every key, in the order of hashes; a part of the keys at a time."""
         return scan_view(self.view(computation), self.clock(computation))
 
+    def sized_scan(self, computation: str) -> Iterator[tuple[Any, State, int]]:
+        """(key, state, bytes of its cells) of every key, as `scan` finds them."""
+        return sized_rows(self.view(computation), self.clock(computation))
+
     def clock(self, computation: str) -> int:
         """The time by which TTLs expire: the watermark, or the wall clock of the last plan."""
         ledger = self.ledger
@@ -152,11 +156,17 @@ class EpochState:
 
 def scan_view(view: StateView, clock: int) -> Iterator[tuple[Any, State]]:
     """(key, state) of every key of a view that has any at a time, in the order of hashes."""
-    for keys, found in fetch_all(view):
-        for key, stored in zip(keys, found, strict=True):
-            state = plain_state(stored, key, clock)
+    return ((key, state) for key, state, _ in sized_rows(view, clock))
+
+
+def sized_rows(view: StateView, clock: int) -> Iterator[tuple[Any, State, int]]:
+    """(key, state, bytes of its cells) of every key of a view that has any at a time."""
+    for some in fetch_all(view):
+        for key, stored in zip(*some, strict=True):
+            state, size = _sized_state(stored, key, clock)
             if state:
-                yield decode_key(key), state
+                yield decode_key(key), state, len(key) + size
+        del some  # before the next part is read
 
 
 def fetch_all(view: StateView) -> Iterator[tuple[list[bytes], Sequence[Stored]]]:
@@ -170,11 +180,12 @@ def fetch_all(view: StateView) -> Iterator[tuple[list[bytes], Sequence[Stored]]]
 
 
 def in_parts(view: StateView) -> Iterator[StateView]:
-    """A view, cut so that each part has few keys: hashes are spread evenly over the key space."""
+    """A view, cut so that each part has few keys and bytes: hashes are spread evenly over the key
+    space."""
     if not isinstance(view, SlotView):
         yield view
         return
-    count = 1 + view.rows // KEYS_AT_ONCE
+    count = 1 + max(view.rows // KEYS_AT_ONCE, view.size // BYTES_AT_ONCE)
     for number in range(count):
         low, high = HASH_SPACE * number // count, HASH_SPACE * (number + 1) // count
         yield view.inside(KeyInterval.between(low, high))
@@ -182,14 +193,22 @@ def in_parts(view: StateView) -> Iterator[StateView]:
 
 def plain_state(stored: Stored, key: bytes, clock: int) -> State:
     """The live fields of a key, then its maps with their live entries; all in order."""
-    state: State = {
-        name: decode_value(cell[0])
+    return _sized_state(stored, key, clock)[0]
+
+
+def _sized_state(stored: Stored, key: bytes, clock: int) -> tuple[State, int]:
+    """The live state of a key, and the bytes of its cells."""
+    live = [
+        (name, cell[0])
         for name, cell in sorted(stored.fields.items())
         if cell is not None and cell[1] > clock
-    }
+    ]
+    state: State = {name: decode_value(data) for name, data in live}
+    size = sum(len(data) for _, data in live)
     for name in sorted(stored.map_names(key)):
         found = stored.map_of(key, name).scan(None, None)
         entries = sorted((entry, cell) for entry, cell in found if cell[1] > clock)
         if entries:
             state[name] = {decode_key(entry): decode_value(cell[0]) for entry, cell in entries}
-    return state
+            size += sum(len(entry) + len(cell[0]) for entry, cell in entries)
+    return state, size

@@ -14,6 +14,7 @@ what was copied.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,15 +30,19 @@ from headrace.engine.upkeep.pins import HeldPin
 from headrace.errors import CorruptCheckpoint, IncompatibleState, StoreError
 from headrace.log.epochlog import EpochLog
 from headrace.log.riders import is_there
+from headrace.plan.control import is_epoch
 from headrace.plan.ledger import Ledger
 from headrace.store.store import Store
+
+_logger = logging.getLogger("headrace.state")
 
 PIN_S = 600.0
 """How long a pin outlives a process that died."""
 LOOKS_MAX = 8
 
 Moment = int | str | None
-"""Which state: of a past epoch, of a savepoint by its name, or (None) of the last commit."""
+"""Which state: of a past epoch, of a savepoint by its name, or (None) of the last commit. Digits as
+text are an epoch, unless there is a savepoint of that name: earlier releases took such names."""
 
 
 def ledger_of(store: Store, moment: Moment = None) -> Ledger:
@@ -48,6 +53,8 @@ def ledger_of(store: Store, moment: Moment = None) -> Ledger:
     if moment is None:
         return last
     listed = last.control.savepoints.get(moment)
+    if listed is None and is_epoch(moment):
+        return ledger_after(store, int(moment))
     if listed is None:
         have = ", ".join(sorted(last.control.savepoints)) or "none"
         raise IncompatibleState(
@@ -74,22 +81,35 @@ def pinned_state(
                 pin.release()
             return
         pin.release()
-        if before is not None and before.commit_position == ledger.commit_position:
+        stands = before is not None and before.commit_position == ledger.commit_position
+        elsewhere = store.is_far and not ledger.interval.is_durable  # on executors' own disks
+        if stands or elsewhere:
             if ledger.interval.is_durable:
                 break
             # Written state may be lost before its checkpoint (M2): the driver makes it again.
             durable = durable_epoch(ledger)
             if moment is not None or not durable:
                 raise StoreError(
-                    f"{store.where()}: {missing} is missing: it was lost before it was durable. A "
-                    "driver makes it again before its next epoch: try again while one runs"
+                    f"{store.where()}: {missing} is missing: it was lost before it was durable, or "
+                    "lies on the disk of an executor. A driver makes it again before its next "
+                    "epoch: try again while one runs, after a checkpoint"
                 )
             moment = durable
+            if elsewhere:
+                say_older(store, durable, ledger.epoch)
         before = ledger
     raise CorruptCheckpoint(
         f"{store.where()}: {missing} is missing, though a commit names it; restore the file from a "
         "copy, or begin again from a backup (`headrace state verify` lists all that is missing)"
     )
+
+
+def say_older(store: Store, epoch: int, newest: int) -> None:
+    """Says that an older epoch is shown than the newest one."""
+    _logger.warning(
+        "%s: this is the state of epoch %d, and not of epoch %d: newer changes lie on executors' "
+        "own disks until the next checkpoint", store.where(), epoch, newest,
+    )  # fmt: skip
 
 
 def pin_of(store: Store, ledger: Ledger, purpose: str) -> HeldPin:

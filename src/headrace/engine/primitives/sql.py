@@ -42,7 +42,15 @@ def query(
         ) from None
     if computation is not None:
         state.require(computation)
+        _refuse_two_tables(state.computations, computation)
     named = tables_in(sql, state.computations)
+    try:
+        is_empty = not duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise InvalidPipeline(_explained(error, state, computation)) from None
+    if is_empty:
+        have = ", ".join(f'"{name}"' for name in state.computations) or "none"
+        raise InvalidPipeline(f"the query is empty: write one, over a table; there are: {have}")
     with tempfile.TemporaryDirectory(prefix="headrace-sql-") as scratch:
         connection = duckdb.connect()
         try:
@@ -56,10 +64,9 @@ def query(
                     view = f"CREATE OR REPLACE VIEW \"{quoted}\" AS FROM read_parquet('{files}')"
                     connection.execute(view)
             try:
-                cursor = connection.execute(sql)
-            except duckdb.Error as error:
+                yield connection.execute(sql)
+            except duckdb.Error as error:  # many a row is made when it is fetched
                 raise InvalidPipeline(_explained(error, state, computation)) from None
-            yield cursor
         finally:
             connection.close()
 
@@ -82,6 +89,16 @@ def tables_in(sql: str, computations: list[str]) -> list[str]:
     return list(found.values())
 
 
+def _refuse_two_tables(computations: list[str], computation: str) -> None:
+    """Refuses the table `state` where it would be two: the one asked for, and one of that name."""
+    for name in computations:
+        if name.lower() == TABLE and name != computation:
+            raise InvalidPipeline(
+                f"a computation is called {name!r}, so the table {TABLE} would be it and "
+                f'{computation!r}: leave NAME out, and query "{computation}" by its name'
+            )
+
+
 def table_of(cursor: Any) -> pa.Table:
     """A result as an Arrow table, in memory."""
     # Older versions of DuckDB have the method under its former name only.
@@ -94,6 +111,11 @@ def table_of(cursor: Any) -> pa.Table:
 def rows_of(cursor: Any) -> Iterator[dict[str, Any]]:
     """The rows of a result, some at a time."""
     names = [column[0] for column in cursor.description or ()]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InvalidPipeline(
+            f"two columns of the result are called {repeated[0]!r}, and a row would show one of "
+            f"them: give one an alias (AS {repeated[0]}_2), or name the columns instead of *"
+        )
     while rows := cursor.fetchmany(ROWS_AT_ONCE):
         for row in rows:
             yield dict(zip(names, row, strict=True))

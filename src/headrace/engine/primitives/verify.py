@@ -31,6 +31,7 @@ from headrace.log.entry import (
 )
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import Identity, read_identity
+from headrace.log.missing import without_log
 from headrace.log.rings import resolve
 from headrace.log.sealed import check_seal
 from headrace.plan import entries as bodies
@@ -108,6 +109,8 @@ class _Verifier:
 
     def _history(self, entries: list[tuple[int, LogEntry]]) -> History | None:
         """What the log says; None if it cannot be read to its end."""
+        if not entries and not self.found.problems and (missing := without_log(self._store)):
+            self._problem(paths.LOG, missing)
         if self.found.problems or not entries:
             return None
         commits = (
@@ -167,7 +170,7 @@ class _Verifier:
     def _state_store(self, ledger: Ledger, pin: HeldPin) -> None:
         """The cells of a state store are read, each once: every store checks what it reads."""
         for problem in damage_of_store(self._store, ledger, self._access, self.found, pin):
-            self._problem(f"{paths.CELLS} in {ledger.applied.backend}", problem)
+            self._problem(f"{_IN_STORE}{ledger.applied.backend}", problem)
 
     def _record(self, name: str) -> None:
         try:
@@ -309,10 +312,13 @@ class _Verifier:
         self.found.problems = [each for each in self.found.problems if each not in forgotten]
 
     def _is_there(self, name: str) -> bool:
+        if name.startswith(_IN_STORE):
+            return True  # a state store, whose name may be a URL
         try:
             return self._store.stat(name) is not None
         except FileNotFoundError:
-            return name.startswith(f"{paths.CELLS} in ")
+            return False
 
 
+_IN_STORE = f"{paths.CELLS} in "
 _MISSING = "it is missing, though a commit names it"

@@ -8,6 +8,7 @@ go on to write, but no commit names what it begins.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from headrace.errors import InvalidPipeline
 from headrace.log import paths
@@ -17,6 +18,7 @@ from headrace.store.store import Store
 from headrace.system import System
 
 _RUN = "RUN"
+_REMOVED = "removed-"
 GONE = "removed"
 """The run of a place that was removed: whoever read there must read again."""
 
@@ -54,15 +56,27 @@ class StateDirectory:
 
     def list(self, *names: str) -> list[str]:
         """The names in it; none if it is missing. Hidden ones are incomplete, and left out."""
-        try:
-            found = self.system.files.list(self.at(*names))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        with files.explained("list", self.at(*names)):
+            try:
+                found = self.system.files.list(self.at(*names))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
         return sorted(name for name in found if not name.startswith("."))
 
     def remove(self, name: str) -> None:
         """Removes a file; does nothing if there is none."""
         files.remove(self.at(name), self.system)
+
+    def discard(self, name: str) -> None:
+        """Removes a directory in it: for readers at once, and not file by file, so that no one
+        takes a key that is gone already for one that never was."""
+        for gone in self.list():  # left by one who died here
+            if gone.startswith(_REMOVED):
+                self.system.files.remove_tree(self.at(gone))
+        aside = self.at(f"{_REMOVED}{name}")
+        with suppress(FileNotFoundError), files.explained("remove", self.at(name)):
+            self.system.files.rename(self.at(name), aside)
+        self.system.files.remove_tree(aside)
 
     def begin_run(self) -> None:
         """A driver begins to lead here: whoever read before must read again."""
@@ -72,7 +86,8 @@ class StateDirectory:
     def run(self) -> str:
         """The name of this run. A copy that was put in place is another file, so another run."""
         try:
-            token = self.system.files.read(self.at(_RUN)).decode(errors="replace")
+            with files.explained("read", self.at(_RUN)):
+                token = self.system.files.read(self.at(_RUN)).decode(errors="replace")
             return f"{token}-{self.system.files.status(self.at(_RUN))[1]}"
         except FileNotFoundError:
             return "none"

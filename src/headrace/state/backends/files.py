@@ -3,7 +3,7 @@
     cells/<checkpoint>-files/
       RUN                                which driver writes here
       000001-000000000000/               a place: generation and floor
-        applied-000000000007             the mark; the highest counts
+        applied-000000000007             the mark; the highest counts. It holds a sum over all keys
         cells/Count/3f/a0/               keys whose hash begins with 3fa0
           3fa0…-9c1e….000000000007.5d…   a version of a key: hash and digest of the key, highest
                                          stamp, digest of the file
@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial, reduce
 
 import msgspec
 import xxhash
@@ -36,40 +36,29 @@ from headrace.model.values.keys import hash_key
 from headrace.plan.state.choice import StateChoice
 from headrace.state.backend import AppliedCell, Hashes, StateBackend, StoreMarks
 from headrace.state.backends.directory import GONE, StateDirectory
+from headrace.state.backends.key_files import (
+    DEAD,
+    Cells,
+    KeyFile,
+    Version,
+    joined,
+    parsed,
+    stamp_before,
+    stamps_after,
+    stem_of,
+)
+from headrace.state.backends.key_sums import KeySum, decoded, difference, name_of
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.store import files
 from headrace.store.store import Store
 
 _APPLIED = "applied-"
 _CELLS = "cells"
-_DEAD = ".dead"
-"""How the name of a version with tombstones ends."""
 _KEPT = 2
 """How many versions of a key, and how many marks, are kept."""
 _LOOKS_MAX = 10
-
-CellPlace = tuple[int, str, bytes]
-"""(kind, field, entry)"""
-Cells = dict[CellPlace, AppliedCell]
-
-
-StoredRow = tuple[int, str, bytes, int, bytes | None, int, int]
-"""kind, field, entry, stamp, value or None if it was deleted, expires, version."""
-
-
-class KeyFile(msgspec.Struct, array_like=True):
-    """What a file holds."""
-
-    key: bytes
-    cells: list[StoredRow]
-
-
-class _Version(NamedTuple):
-    """The name of a version of a key, in parts."""
-
-    name: str
-    stamp: int
-    dead: bool
+_COUNTS_MAX = 3
+"""How often keys are counted while epochs are applied beside it."""
 
 
 class FilesBackend(StateBackend):
@@ -84,6 +73,8 @@ class FilesBackend(StateBackend):
         self._place = ""
         self._generation = 0
         self._made: set[str] = set()
+        self._changed: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        """Epoch that has no mark yet -> key that it has written -> the key's stamp before."""
 
     @staticmethod
     def open(choice: StateChoice, store: Store, checkpoint: str) -> FilesBackend:
@@ -112,7 +103,7 @@ class FilesBackend(StateBackend):
         for other in self._directory.list():
             generation = other.partition("-")[0]
             if other != place and generation.isdigit() and int(generation) <= self._generation:
-                self._system.files.remove_tree(self._directory.at(other))
+                self._directory.discard(other)
 
     # Marks ----------------------------------------------------------------
 
@@ -133,15 +124,62 @@ class FilesBackend(StateBackend):
         if marks.run != run:
             return False
         if epoch > marks.applied:
-            self._mark(self._place, epoch)
+            self._mark(self._place, epoch, self._sum_after(marks.applied, epoch))
+        for marked in [each for each in self._changed if each <= epoch]:
+            del self._changed[marked]
         return True
 
-    def _mark(self, place: str, epoch: int) -> None:
+    def _sum_after(self, applied: int, epoch: int) -> KeySum:
+        """The keys after an epoch: by the last mark and what was written since, or counted."""
+        try:
+            known = self._said(applied) if applied else KeySum()
+        except FileNotFoundError:  # another driver has raised it meanwhile
+            known = None
+        since = range(applied + 1, epoch + 1)
+        if known is None or any(each not in self._changed for each in since):
+            return self._count(self._place, epoch)
+        return reduce(lambda keys, each: keys.after(each, self._changed[each]), since, known)
+
+    def _said(self, epoch: int) -> KeySum | None:
+        """What the mark of an epoch says of its keys; None if they were not counted."""
+        path = self._directory.at(self._place, f"{_APPLIED}{epoch:012d}")
+        return decoded(self._system.files.read(path), path)
+
+    def _mark(self, place: str, epoch: int, keys: KeySum) -> None:
         path = self._directory.at(place, f"{_APPLIED}{epoch:012d}")
-        files.put_if_absent(path, b"", self._system)
+        files.put_if_absent(path, keys.encoded(), self._system)
         known = [n for n in self._directory.list(place) if n.startswith(_APPLIED)]
         for name in known[:-_KEPT]:
             files.remove(self._directory.at(place, name), self._system)
+
+    def lost(self) -> str | None:
+        for _ in range(_COUNTS_MAX):
+            before = self.marks()
+            if not before.applied:
+                return ""
+            try:
+                if (said := self._said(before.applied)) is None:
+                    return None
+                found = self._count(self._place, before.applied)
+            except FileNotFoundError:
+                continue
+            if self.marks() == before:
+                return difference(said, found, before.applied)
+        return None
+
+    def _count(self, place: str, epoch: int) -> KeySum:
+        """The keys that a place had after an epoch, if at most the next one is being written."""
+        found = KeySum()
+        for safe in self._directory.list(place, _CELLS):
+            for directory, names in self._buckets(place, paths.unsafe(safe)):
+                stamps = stamps_after(epoch, names, partial(self._before, directory))
+                for stem, stamp in stamps.items():
+                    found = found.with_key(name_of(safe, stem), stamp)
+        return found
+
+    def _before(self, directory: str, name: str) -> int:
+        """The highest stamp that a key had before this version of it."""
+        return self._read(directory, name).before
 
     def sync(self) -> None:
         """Nothing to do: every file was synced when it was written."""
@@ -154,7 +192,7 @@ class FilesBackend(StateBackend):
             value = None if cell.tombstone else cell.value
             made = AppliedCell(epoch, value, cell.expires, cell.version)
             changed[computation, cell.key][cell.kind, cell.field, cell.entry] = made
-        floor = self._floor()
+        floor, written = self._floor(), self._changed[epoch]
         for (computation, key), mine in changed.items():
             known, versions = self._load(computation, key)
             now = dict(known)
@@ -162,10 +200,16 @@ class FilesBackend(StateBackend):
                 before = known.get(place)
                 if epoch > (floor if before is None else before.stamp):
                     now[place] = cell_now
+            last = stamp_before(versions, epoch)
             if now != known:
-                self._store_key(self._place, computation, key, now, versions)
+                self._store_key(self._place, computation, key, now, versions, last)
+            if any(c.stamp == epoch for c in now.values()):  # also if an earlier try has written it
+                written[name_of(paths.safe(computation), stem_of(key))] = last
 
     def drop(self, computation: str, epoch: int, keys: Sequence[bytes] | None) -> None:
+        if applied := self.marks().applied:  # stamps change up to the mark: it counts no more
+            mark = f"{self._directory.at(self._place, _APPLIED)}{applied:012d}"
+            files.write(mark, b"", self._system)
         for key in [key for _, key in self.scan(computation)] if keys is None else keys:
             known, versions = self._load(computation, key)
             now = {
@@ -173,47 +217,51 @@ class FilesBackend(StateBackend):
                 for place, c in known.items()
             }
             if now != known:
-                self._store_key(self._place, computation, key, now, versions)
+                before = stamp_before(versions, epoch)
+                self._store_key(self._place, computation, key, now, versions, before)
 
     def _store_key(
-        self, place: str, computation: str, key: bytes, cells: Cells, older: Sequence[_Version]
-    ) -> None:
+        self, place: str, computation: str, key: bytes, cells: Cells, older: Sequence[Version],
+        before: int,
+    ) -> None:  # fmt: skip
         directory = self._bucket(place, computation, key)
         if directory not in self._made:
             files.make_directory(directory, self._system)
             self._made.add(directory)
         rows = [(*where, c.stamp, c.value, c.expires, c.version) for where, c in cells.items()]
-        data = msgspec.msgpack.encode(KeyFile(key, rows))
+        data = msgspec.msgpack.encode(KeyFile(key, rows, before))
         stamp = max(c.stamp for c in cells.values())
-        dead = _DEAD if any(c.value is None for c in cells.values()) else ""
+        dead = DEAD if any(c.value is None for c in cells.values()) else ""
         digest = xxhash.xxh3_64_hexdigest(data)
-        name = f"{_stem(key)}.{stamp:012d}.{digest}{dead}"
+        name = f"{stem_of(key)}.{stamp:012d}.{digest}{dead}"
         files.write(os.path.join(directory, name), data, self._system)
         for version in sorted(older, key=lambda v: v.stamp)[: 1 - _KEPT]:
             if version.name != name:
                 files.remove(os.path.join(directory, version.name), self._system)
 
-    def _load(self, computation: str, key: bytes) -> tuple[Cells, list[_Version]]:
+    def _load(self, computation: str, key: bytes) -> tuple[Cells, list[Version]]:
         """The cells of a key, joined from all its versions, and those versions."""
-        directory, stem = self._bucket(self._place, computation, key), f"{_stem(key)}."
+        directory, stem = self._bucket(self._place, computation, key), f"{stem_of(key)}."
         for _ in range(_LOOKS_MAX):
             try:
                 names = self._system.files.list(directory)
             except FileNotFoundError:
                 return {}, []
-            versions = [_parsed(name) for name in names if name.startswith(stem)]
+            versions = [parsed(name) for name in names if name.startswith(stem)]
             try:
                 read = [self._read(directory, version.name) for version in versions]
             except FileNotFoundError:
                 continue  # a writer has removed one that it has joined with its own
-            return _joined(each.cells for each in read if each.key == key), versions
+            mine = [each.cells for each in read if each.key == key]
+            pairs = zip(versions, read, strict=True)
+            return joined(mine), [v._replace(before=each.before) for v, each in pairs]
         raise StoreError(f"the versions of a key in {directory} change all the time: try later")
 
     def _read(self, directory: str, name: str) -> KeyFile:
         path = os.path.join(directory, name)
         with files.explained("read", path):
             data = self._system.files.read(path)
-        if xxhash.xxh3_64_hexdigest(data) != name.removesuffix(_DEAD).rpartition(".")[2]:
+        if xxhash.xxh3_64_hexdigest(data) != name.removesuffix(DEAD).rpartition(".")[2]:
             raise CorruptCheckpoint(
                 f"{path} does not have the digest that is in its name: put back a copy of it"
             )
@@ -293,13 +341,17 @@ class FilesBackend(StateBackend):
         floor = min(upto, applied)
         if floor <= self._floor() or not self._is_worth_it():
             return
+        if lost := self.lost():  # it would look as if it had never been, in the new place
+            mark = f"{self._directory.at(self._place, _APPLIED)}{applied:012d}"
+            raise CorruptCheckpoint(f"{lost}; or make {mark} empty, to go on with what is there")
         old, place = self._place, f"{self._generation:06d}-{floor:012d}"
         making = f".{place}.{self._system.token_hex(4)}.tmp"
         self._directory.make(making)
-        self._mark(making, applied)  # read before the cells: those of later epochs may be missing
         for computation in self.computations():
             for directory, names in self._buckets(old, computation):
                 self._copy_bucket(making, computation, directory, names, floor)
+        # `applied` was read before the cells: those of later epochs may be missing.
+        self._mark(making, applied, self._count(making, applied))
         target = self._directory.at(place)
         if self._system.files.exists(target):  # by an earlier try, and no commit has named it
             self._system.files.remove_tree(target)
@@ -312,7 +364,7 @@ class FilesBackend(StateBackend):
         for computation in self.computations():
             for _, names in self._buckets(self._place, computation):
                 keys += len({name.partition(".")[0] for name in names})
-                dead += len({n.partition(".")[0] for n in names if n.endswith(_DEAD)})
+                dead += len({n.partition(".")[0] for n in names if n.endswith(DEAD)})
         return dead > 0 and dead >= keys * self._purge_share
 
     def _copy_bucket(
@@ -330,14 +382,14 @@ class FilesBackend(StateBackend):
                 cells, found = self._load(computation, key)
                 versions = [version.name for version in found]
             else:
-                key, cells = read[0].key, _joined(each.cells for each in read)
+                key, cells = read[0].key, joined(each.cells for each in read)
             kept = {
                 where: c for where, c in cells.items() if c.value is not None or c.stamp > floor
             }
             if not kept:
                 continue
             if len(versions) > 1 or kept != cells:
-                self._store_key(place, computation, key, kept, ())
+                self._store_key(place, computation, key, kept, (), before=0)  # it is marked
                 continue
             target = self._bucket(place, computation, key)
             if target not in self._made:
@@ -345,28 +397,3 @@ class FilesBackend(StateBackend):
                 self._made.add(target)
             path = os.path.join(directory, versions[0])
             files.link(path, os.path.join(target, versions[0]), self._system)
-
-
-def _stem(key: bytes) -> str:
-    """How the names of a key's versions begin: two keys with one hash have different digests."""
-    return f"{hash_key(key):016x}-{xxhash.xxh3_128_hexdigest(key)}"
-
-
-def _parsed(name: str) -> _Version:
-    dead = name.endswith(_DEAD)
-    return _Version(name, int(name.removesuffix(_DEAD).split(".")[1]), dead)
-
-
-def _joined(
-    versions: Iterable[Sequence[tuple[int, str, bytes, int, bytes | None, int, int]]],
-) -> Cells:
-    """Of each cell the one with the highest stamp."""
-    found: Cells = {}
-    for rows in versions:
-        for kind, field, entry, stamp, value, expires, version in rows:
-            cell, place = AppliedCell(stamp, value, expires, version), (kind, field, entry)
-            before = found.get(place)
-            # Only `drop` writes a tombstone with the stamp of a value.
-            if before is None or (before.stamp, before.value is None) < (stamp, value is None):
-                found[place] = cell
-    return found

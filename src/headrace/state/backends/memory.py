@@ -113,6 +113,9 @@ class MemoryBackend(StateBackend):
     def sync(self) -> None:
         self.server.sync()
 
+    def lost(self) -> str | None:
+        return ""
+
     def purge(self, upto: int) -> None:
         self.table.purge(upto)
 

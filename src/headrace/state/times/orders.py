@@ -4,7 +4,7 @@ They lie in the file, between the end of the Arrow stream and the footer of the 
 reader of Arrow looks. So they are mapped as the columns are, and take no memory of the process.
 
 The section: the words of the filter, the rows of each order, the facts about fields
-(`../facts.py`), a tail of fixed size. Format 2 has no facts. An order is
+(`../rows/facts.py`), a tail of fixed size. Format 2 has no facts. An order is
 the row numbers of cells of one index, sorted by (time, row), or by (hold, row). Rows are sorted by
 hash, so an order is sorted by (time, hash). Deleted cells are in no order, and cells that hold
 nothing are in no order by hold. For holds and waiting records both orders are the same.
@@ -25,7 +25,7 @@ from headrace.errors import CorruptCheckpoint
 from headrace.log.blocks import BlockCheck, footer_of, table_in, with_table
 from headrace.model.values.time import END
 from headrace.state.bloom import Bloom
-from headrace.state.facts import UNKNOWN, FieldFacts, decode_facts, encode_facts
+from headrace.state.rows.facts import UNKNOWN, FieldFacts, decode_facts, encode_facts
 
 Rows = np.ndarray[Any, np.dtype[np.uint32]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,6 +183,15 @@ def test_a_restore_that_was_interrupted_goes_on(monkeypatch: pytest.MonkeyPatch)
     assert counts(Checkpoint(to)) == expected(4)
     run(driver_of(counting(VALUES), to))
     assert counts(Checkpoint(to)) == expected(20)
+
+
+def test_a_checkpoint_is_not_restored_into_the_place_of_its_backup(tmp_path: Path) -> None:
+    store = store_of()
+    run(driver_of(counting(VALUES), store), 2)
+    back_up(store, DiskStore(tmp_path / "backups"))
+    with pytest.raises(InvalidPipeline, match="a restored checkpoint needs a place of its own"):
+        Backup(tmp_path / "backups").restore(tmp_path / "backups" / "again")
+    assert Backup(tmp_path / "backups").verify().orphans == []
 
 
 def test_places_that_are_something_else_are_refused() -> None:

@@ -140,6 +140,25 @@ def test_an_idle_pipeline_runs_an_epoch_now_and_then_until_it_is_done() -> None:
     assert not isinstance(driver.step(), Run), "nothing more is to be done"
 
 
+def test_a_paused_pipeline_refuses_and_says_what_to_do() -> None:
+    """No commit would adopt what is merged, so whoever asked would wait for ever."""
+    store = MemoryStore(limited(**NO_MERGES, ride_bytes_max=0))
+    driver = driver_of(counting(VALUES), store)
+    run(driver, 6)
+    driver.control.own(ControlRequest("", "p", "p", "pause", {}))
+    driver.step()
+    refused = ask(driver)
+    assert refused.verdict == "refused" and "resume it, or stop it" in refused.message
+    assert driver.ledger.control.compact == {}
+    driver.control.own(ControlRequest("", "r", "r", "resume", {}))
+    assert driver.control.own(ControlRequest("", "d", "d", "compact", {})).verdict == "taken"
+    run(driver, 3)
+    assert driver.ledger.control.compact == {}
+    driver.control.own(ControlRequest("", "q", "q", "pause", {}))
+    asked = driver.control.own(ControlRequest("", "e", "e", "compact", {"computation": "Count"}))
+    assert asked.done or "resume it" in asked.message, "it never waits"
+
+
 def test_requests_that_cannot_be_are_refused_and_nothing_to_do_is_done_at_once() -> None:
     store = MemoryStore(limited(**NO_MERGES))
     driver = driver_of(counting(VALUES), store)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +17,13 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.pipelines import at
 
-from headrace import Checkpoint, Computation, Map, Pipeline, sources, state
+from headrace import Checkpoint, Computation, Map, Pipeline, failpoints, sources, state
 from headrace.cli.main import cli
 from headrace.engine.primitives.imports.importing import import_state
+from headrace.engine.replay.drop import drop_state
 from headrace.errors import IncompatibleState, InvalidPipeline
-from headrace.state.backends.memory import MemoryServer
+from headrace.plan.state.choice import StateChoice
+from headrace.state.backends.memory import MemoryBackend, MemoryServer
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
 from headrace.testing import Harness
@@ -38,6 +44,8 @@ class Customer(Computation):
     tags: tuple[str, ...] = state(())
     scores: Map[str, int] = state()
     seen: Map[int, None] = state()
+    rates: list[float] = state()
+    at: datetime | None = state(None)
 
     def process_record(self, record, ctx):
         self.visits += 1
@@ -84,6 +92,19 @@ def test_a_state_store_is_filled_too():
         h.crash()
         h.send("in", at(2, "a"))
         assert [row[1] for row in h.read("out")] == [4, 5]
+
+
+def test_what_was_dropped_can_be_imported_again_into_a_state_store():
+    store, server = MemoryStore(), MemoryServer()
+    for number in (3, 30, 300):
+        table = pa.table({"k": ["a", str(number)], "visits": [number, 1]})
+        import_state(
+            pipeline().freeze(), store, "C", table, state=StateChoice("memory"),
+            opens=partial(MemoryBackend, server),
+        )  # fmt: skip
+        found = Checkpoint(store, opens=partial(MemoryBackend, server))
+        assert dict(found.scan("C")) == {"a": {"visits": number}, str(number): {"visits": 1}}
+        drop_state(store, "C", None)
 
 
 def test_slots_may_change_after_an_import():
@@ -174,6 +195,46 @@ def test_what_was_exported_can_be_imported(tmp_path: Path) -> None:
     assert found == dict(Checkpoint(first).scan("C")) and len(found) == 39
 
 
+def test_an_export_without_its_metadata_is_imported_by_the_names_of_its_columns(
+    tmp_path: Path,
+) -> None:
+    class Person(Computation):
+        key: str = state("")
+        k: int = state(0)  # as the column by which it is keyed
+
+        def process_record(self, record, ctx):
+            self.k += 1
+
+    first, second = MemoryStore(), MemoryStore()
+    table = pa.table({"id": ["a", "b"], "key": ["x", "y"], "k": [1, 2]})
+    import_state(pipeline(Person).freeze(), first, "C", table, key="id")
+    Checkpoint(first).export("C", tmp_path / "out")
+    frame = pq.read_table(tmp_path / "out").to_pandas()
+    assert set(frame.columns) == {"key_", "key", "k"}
+    import_state(pipeline(Person).freeze(), second, "C", frame)
+    found = {"a": {"key": "x", "k": 1}, "b": {"key": "y", "k": 2}}
+    assert dict(Checkpoint(second).scan("C")) == found == dict(Checkpoint(first).scan("C"))
+
+
+def test_a_field_of_an_export_can_be_the_key_and_is_missing_where_it_was_not_there() -> None:
+    first = MemoryStore()
+    table = pa.table({"k": ["a", "b"], "nickname": ["A", None], "visits": [1, 2]})
+    import_state(pipeline().freeze(), first, "C", table)
+    exported = Checkpoint(first).table("C").drop_columns("key")
+    assert set(begun(exported.slice(0, 0), key="nickname")) == set()
+    with pytest.raises(IncompatibleState, match="of the input: the key is missing"):
+        begun(exported, key="nickname")
+
+
+def test_json_of_an_export_that_was_changed_is_refused_with_the_column() -> None:
+    marks = {b"headrace": b"json", b"headrace.column": b"field"}
+    schema = pa.schema([pa.field("k", pa.string()), pa.field("name", pa.string(), metadata=marks)])
+    for cell in ('{"shown": "Decimal(1)"}', "no json", '{"bytes": "%"}'):
+        table = pa.table([["a"], [cell]], schema=schema)
+        with pytest.raises(IncompatibleState, match="'name' is JSON of an export, but .* cannot"):
+            begun(table)
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -194,6 +255,9 @@ def test_what_was_exported_can_be_imported(tmp_path: Path) -> None:
         ({"k": ["a"], "scores": [3]}, "is no map"),
         ({"k": ["a"], "seen": [["x"]]}, "does not fit the field seen"),
         ({"k": ["a"], "address": [{"zip": 1}]}, "city"),
+        ({"k": ["a"], "rates": [[1, 2**53 + 1]]}, "would become"),
+        ({"k": ["a"], "at": pa.array([1_001], pa.timestamp("ns", "UTC"))}, "nanoseconds"),
+        ({"k": ["a"], "name": pa.array([[1]], pa.list_(pa.duration("ns")))}, "nanoseconds"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(
@@ -203,6 +267,58 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
     with pytest.raises(IncompatibleState, match=message):
         import_state(pipeline().freeze(), store, "C", pa.table(columns))
     assert not [found for found in store.walk() if found is not None]
+
+
+def test_times_of_pandas_and_whole_numbers_among_floats_are_taken_as_they_are() -> None:
+    at = pa.array([2_000], pa.timestamp("ns", "UTC"))
+    found = begun(pa.table({"k": ["a"], "rates": [[1, 2**53]], "at": at}))
+    assert found["a"] == {"rates": [1, 2**53], "at": datetime(1970, 1, 1, 0, 0, 0, 2, UTC)}
+
+
+class Grade(Enum):
+    GOOD = 1
+
+
+class Exact(Computation):
+    prices: list[Decimal] = state()
+    by_day: dict[str, Decimal] = state()
+    sizes: list[set[float]] = state()
+    grade: Grade | None = state(None)
+    grades: list[Grade] = state()
+    times: list[datetime] = state()
+
+    def process_record(self, record, ctx):
+        pass
+
+
+LISTS = [pa.list_, pa.large_list, partial(pa.list_, list_size=1)]
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "value"),
+    [
+        ("prices", [[5, 2**53 + 1]], ["5", "9007199254740993"]),
+        ("prices", [[1.5]], ["1.5"]),
+        ("by_day", [{"monday": 7}], {"monday": "7"}),
+        ("sizes", [[[7, 1, 2]]], [[1.0, 2.0, 7.0]]),
+        ("grade", [1], 1),
+        ("grades", [[1]], [1]),
+        *(
+            ("times", pa.array([[3_000]], kind(pa.timestamp("ns", "UTC"))),
+             [datetime(1970, 1, 1, 0, 0, 0, 3, UTC)])
+            for kind in LISTS
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_field_reads_without_a_change_is_taken(column, cells, value):
+    assert begun(pa.table({"k": ["a"], column: cells}), Exact)["a"][column] == value
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_nanoseconds_in_lists_are_refused(kind):
+    times = pa.array([[1_001]], kind(pa.timestamp("ns", "UTC")))
+    with pytest.raises(IncompatibleState, match="'times' has times with nanoseconds"):
+        begun(pa.table({"k": ["a"], "times": times}), Exact)
 
 
 def test_empty_tables_and_initial_values_leave_no_state():
@@ -288,6 +404,29 @@ def test_another_pipelines_checkpoint_and_a_full_place_are_refused(tmp_path: Pat
         import_state(pipeline().freeze(), MemoryStore(), "X", ROWS)
     with pytest.raises(InvalidPipeline, match="there are no Parquet files"):
         import_state(pipeline().freeze(), MemoryStore(), "C", str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("at", ["before-segment-write", "after-segment-write", "IDENTITY"])
+def test_of_two_imports_at_once_the_one_that_says_so_is_there(at: str) -> None:
+    class Crowded(MemoryStore):
+        def put_if_absent(self, name: str, data: bytes) -> bool:
+            if name == at and not said:
+                other()
+            return super().put_if_absent(name, data)
+
+    store, said = Crowded(), []
+
+    def other() -> None:
+        failpoints.disarm()
+        said.append(at)
+        import_state(pipeline().freeze(), store, "C", pa.table({"k": ["b"], "visits": [2]}))
+
+    if at != "IDENTITY":
+        failpoints.arm(at, other)
+    with pytest.raises(InvalidPipeline, match="another restore or import, has begun there"):
+        import_state(pipeline().freeze(), store, "C", ROWS)
+    assert said and dict(Checkpoint(store).scan("C")) == {"b": {"visits": 2}}
+    assert Checkpoint(store).verify().is_whole
 
 
 class Died(BaseException):

@@ -66,6 +66,16 @@ def test_a_missing_file_is_a_problem_that_names_it(whole: dict[str, bytes], kind
         assert name in {problem.file for problem in found.problems}, name
 
 
+def test_a_checkpoint_without_its_log_is_not_whole(whole: dict[str, bytes]) -> None:
+    left = {name: data for name, data in whole.items() if not name.startswith("log/")}
+    found = verified(left)
+    assert [problem.file for problem in found.problems] == ["log"]
+    assert "the log is missing" in found.problems[0].what
+    assert verified({"IDENTITY": whole["IDENTITY"]}).is_whole, "one that has just begun"
+    found = verified({"IDENTITY": whole["IDENTITY"], "LEASE": b"x"})
+    assert not found.is_whole, "where all state rode in the log, the lease of its driver is left"
+
+
 def test_what_nobody_names_is_an_orphan_and_no_problem(whole: dict[str, bytes]) -> None:
     [some, *_] = [n for n in whole if n.startswith("state/")]
     directory = some.rpartition("/")[0]

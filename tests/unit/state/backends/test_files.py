@@ -12,13 +12,14 @@ from headrace.errors import CorruptCheckpoint, InvalidPipeline
 from headrace.model.values.keys import encode_key, hash_key
 from headrace.model.values.time import END
 from headrace.plan.state.choice import StateChoice
+from headrace.state.backend import StoreMarks
 from headrace.state.backends.directory import GONE, StateDirectory
 from headrace.state.backends.files import FilesBackend
 from headrace.state.backends.opening import opener_of
 from headrace.state.segment import ENTRY, FIELD, Cell
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
-from headrace.system import REAL
+from headrace.system import REAL, AnyPath, Filesystem, System
 
 A, B = encode_key("a"), encode_key("b")
 
@@ -53,6 +54,21 @@ def test_writers_that_have_not_seen_each_other_are_joined(tmp_path: Path) -> Non
     assert value_of(one, A) == b"3" and value_of(one, A, "m") == b"2"
 
 
+def test_a_place_that_a_late_writer_makes_again_goes_though_its_removal_had_begun(
+    tmp_path: Path,
+) -> None:
+    files = opened(tmp_path, 1)
+    files.write(1, [cell(A, b"1"), cell(B, None)])
+    files.raise_applied(1, files.marks().run)
+    old = files.place()
+    files.purge(1)
+    (tmp_path / f"removed-{old}").mkdir()  # its first removal ended here, and a writer went on
+    (tmp_path / f"removed-{old}" / "cells").mkdir()
+    files.tidy(files.place())
+    assert {name for name in os.listdir(tmp_path) if name != "RUN"} == {files.place()}
+    assert value_of(files, A) == b"1"
+
+
 def test_old_versions_go(tmp_path: Path) -> None:
     files = opened(tmp_path, 1)
     for epoch in range(1, 9):
@@ -74,6 +90,34 @@ def test_a_purge_moves_to_a_new_place_and_late_writers_stay_in_the_old_one(tmp_p
     leader.tidy(leader.place())
     assert late.marks().run == GONE  # whoever reads there notices it
     assert value_of(opened(tmp_path, 3, leader.place()), B) == b"1"
+
+
+def test_a_place_that_is_being_removed_is_gone_for_readers(tmp_path: Path) -> None:
+    """Else a key whose file is gone already would be one that never was."""
+    found: list[StoreMarks] = []
+
+    class Slow(Filesystem):
+        def remove_tree(self, path: AnyPath) -> None:
+            found.append(reader.marks())
+            if len(found) > 1:
+                super().remove_tree(path)
+
+    system = System(Slow())
+    leader = FilesBackend(StateDirectory(str(tmp_path), system), purge_share=0.0)
+    leader.lead(1, "")
+    leader.write(1, [cell(A, b"1"), cell(B, b"1")])
+    leader.write(2, [cell(A, None)])
+    assert leader.raise_applied(2, leader.marks().run)
+    reader = FilesBackend(StateDirectory(str(tmp_path), REAL))
+    reader.follow(old := leader.place())
+    before = reader.marks()
+    leader.purge(2)
+    assert leader.place() != old and reader.marks() == before
+    leader.tidy(leader.place())  # dies there
+    assert found[0].run == GONE != before.run
+    (tmp_path / "000000-000000000000").mkdir()
+    leader.tidy(leader.place())
+    assert sorted(os.listdir(tmp_path)) == [leader.place(), "RUN"], "what was left is gone, too"
 
 
 def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path) -> None:

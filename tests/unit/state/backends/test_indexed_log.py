@@ -1,4 +1,4 @@
-"""The indexed log: torn tails, rotation, flushes, files that go, writes and syncs that fail."""
+"""The indexed log: torn tails, rotation, flushes, files that go, places that are removed."""
 
 from __future__ import annotations
 
@@ -8,65 +8,24 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from tests.unit.state.backends.log_support import (
+    KEYS,
+    Disk,
+    files_of,
+    of,
+    opened,
+    put,
+    state,
+    three_drivers,
+)
 
-from headrace.errors import CorruptCheckpoint, StoreError
+from headrace.errors import StoreError
 from headrace.model.values.keys import encode_key, hash_key
-from headrace.model.values.time import END
-from headrace.state.backends.directory import StateDirectory
-from headrace.state.backends.indexed_log.backend import LogBackend
-from headrace.state.segment import FIELD, Cell
-from headrace.system import AnyPath, Filesystem, System
-
-KEYS = [encode_key(f"k{i}") for i in range(40)]
-HASHES = np.array([hash_key(key) for key in KEYS], np.uint64)
-
-
-class Disk(Filesystem):
-    """A disk whose next writes or syncs fail."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.torn_writes = self.failing_syncs = 0
-
-    def write(self, descriptor: int, data: bytes | memoryview) -> int:
-        if self.torn_writes:
-            self.torn_writes -= 1
-            os.write(descriptor, bytes(data)[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "no space left")
-        return super().write(descriptor, data)
-
-    def fsync(self, descriptor: int) -> None:
-        if self.failing_syncs:
-            self.failing_syncs -= 1
-            raise OSError(errno.EIO, "input/output error")
-        super().fsync(descriptor)
-
-
-def opened(path: Path, disk: Disk | None = None, **options: int) -> LogBackend:
-    limits = {"flush_rows": 10**9, "file_bytes": 10**9, "slack_bytes": 10**9, **options}
-    return LogBackend(StateDirectory(str(path), System(disk or Disk())), **limits)
-
-
-def of(key: bytes, value: bytes | None) -> tuple[str, Cell]:
-    gone = value is None
-    cell = Cell(hash_key(key), key, FIELD, "n", b"", value or b"", 0, END, 1, gone)
-    return "C", cell
-
-
-def put(log: LogBackend, epoch: int, values: dict[bytes, bytes | None]) -> None:
-    log.write(epoch, [of(key, value) for key, value in values.items()])
-    assert log.raise_applied(epoch, log.marks().run)
-
-
-def state(log: LogBackend) -> dict[bytes, bytes]:
-    found = log.read_fields("C", KEYS, HASHES)
-    cells = {key: each["n"].value for key, each in zip(KEYS, found, strict=True) if each}
-    return {key: value for key, value in cells.items() if value is not None}
-
-
-def files_of(path: Path, kind: str) -> list[str]:
-    return sorted(name for name in os.listdir(path) if name.endswith(kind))
+from headrace.state.backend import PlaceGone
+from headrace.state.backends.indexed_log import backend
+from headrace.system import AnyPath
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -143,41 +102,6 @@ def test_what_a_closed_generation_appends_counts_for_nothing(tmp_path: Path) -> 
     assert state(third) == {KEYS[1]: b"1"} and third.marks()[:2] == (2, 2)
 
 
-def test_a_failed_write_leaves_no_gap(tmp_path: Path) -> None:
-    disk = Disk()
-    log = opened(tmp_path, disk)
-    log.lead(1, "")
-    put(log, 1, {KEYS[0]: b"1"})
-    disk.torn_writes = 1
-    with pytest.raises(StoreError, match="disk is full"):
-        log.write(2, [of(KEYS[0], b"2")])
-    put(log, 2, {KEYS[0]: b"2"})
-    put(log, 3, {KEYS[1]: b"3"})
-    log.sync()
-    found = opened(tmp_path)
-    found.follow(log.place())
-    assert state(found) == {KEYS[0]: b"2", KEYS[1]: b"3"} and found.marks().applied == 3
-
-
-def test_after_a_failed_sync_everything_unsynced_is_written_again(tmp_path: Path) -> None:
-    disk = Disk()
-    log = opened(tmp_path, disk)
-    log.lead(1, "")
-    put(log, 1, {KEYS[0]: b"1"})
-    log.sync()
-    (synced,) = files_of(tmp_path, ".log")
-    size = (tmp_path / synced).stat().st_size
-    put(log, 2, {KEYS[0]: b"2"})
-    disk.failing_syncs = 1
-    with pytest.raises(StoreError):
-        log.sync()
-    log.sync()
-    os.truncate(tmp_path / synced, size)  # the disk has dropped what it could not write
-    found = opened(tmp_path)
-    found.follow(log.place())
-    assert state(found) == {KEYS[0]: b"2"} and found.marks().applied == 2
-
-
 def test_files_without_live_records_go_once_a_commit_names_the_place(tmp_path: Path) -> None:
     log = opened(tmp_path, flush_rows=10, file_bytes=300, slack_bytes=0)
     log.lead(1, "")
@@ -196,32 +120,108 @@ def test_files_without_live_records_go_once_a_commit_names_the_place(tmp_path: P
     assert state(found) == dict.fromkeys(KEYS[:4], b"29")
 
 
-def test_each_flipped_byte_is_found_or_harmless(tmp_path: Path) -> None:
-    log = opened(tmp_path, flush_rows=5)
+@pytest.mark.parametrize("kind", [".log", ".index", "", "RUN"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, kind: str) -> None:
+    log = opened(tmp_path, flush_rows=1)
     log.lead(1, "")
-    put(log, 1, {key: b"value %d" % i for i, key in enumerate(KEYS[:10])})
-    log.sync()  # flushed: the index and the log are two files now
-    put(log, 2, {KEYS[0]: b"newer"})
+    put(log, 1, {KEYS[0]: b"1"})
     log.sync()
-    right, place = state(log), log.place()
-    log.close()
-    dice = Random(7)
-    for _ in range(300):
-        names = [name for name in os.listdir(tmp_path) if name != "RUN"]
-        path = tmp_path / dice.choice(sorted(names))
-        whole = path.read_bytes()
-        at = dice.randrange(len(whole))
-        path.write_bytes(
-            whole[:at] + bytes([whole[at] ^ (1 << dice.randrange(8))]) + whole[at + 1 :]
-        )
-        found = opened(tmp_path)
-        try:
-            found.follow(place)
-            # A damaged tail is cut off: then the store's own mark says that it lacks an epoch.
-            assert found.marks().applied < 2 or state(found) == right, (path.name, at)
-        except CorruptCheckpoint as error:
-            assert path.name in str(error)
-        path.write_bytes(whole)
+    put(log, 2, {KEYS[1]: b"2"})
+
+    class Locked(Disk):
+        def read(self, path: AnyPath) -> bytes:
+            refuse(path)
+            return super().read(path)
+
+        def map(self, path: AnyPath) -> pa.Buffer:
+            refuse(path)
+            return super().map(path)
+
+    def refuse(path: AnyPath) -> None:
+        base, dot, end = os.path.basename(path).partition(".")
+        if kind in (f"{dot}{end}", base):
+            raise PermissionError(errno.EACCES, "denied", os.fspath(path))
+
+    reader = opened(tmp_path, Locked())
+    with pytest.raises(StoreError, match=f"cannot read {tmp_path}.*: .*let this user read it"):
+        reader.follow(log.place())
+        reader.marks()
+
+
+def test_files_that_go_while_a_reader_is_there_can_be_read_by_it(tmp_path: Path) -> None:
+    """Else a long copy of a running pipeline's state would fail in its middle."""
+    log = opened(tmp_path, flush_rows=10, file_bytes=300, slack_bytes=0)
+    log.lead(1, "")
+    for epoch in range(1, 10):
+        put(log, epoch, {key: b"%d" % epoch for key in KEYS[:4]})
+        log.sync()
+    reader, late = opened(tmp_path), opened(tmp_path)
+    reader.follow(log.place())
+    late.follow(log.place())
+    late._state()._maps.clear()  # as if the files had gone before it could map them
+    for epoch in range(10, 40):
+        put(log, epoch, {key: b"%d" % epoch for key in KEYS[:4]})
+        log.sync()
+    before = files_of(tmp_path, ".log")
+    log.purge(39)
+    log.sync()
+    log.tidy(log.place())
+    assert len(files_of(tmp_path, ".log")) < len(before)
+    assert state(reader) == dict.fromkeys(KEYS[:4], b"9")
+    with pytest.raises(PlaceGone, match="a commit has named a newer place"):
+        state(late)
+
+
+def test_what_still_counts_is_copied_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of many gigabytes is not copied through the memory of the driver."""
+    monkeypatch.setattr(backend, "COPY_BYTES", 400)
+    disk = Disk()
+    log = opened(tmp_path, disk, slack_bytes=0)
+    log.lead(1, "")
+    put(log, 1, {key: b"x" * 40 for key in KEYS})
+    for epoch in range(2, 6):
+        put(log, epoch, {key: b"%d" % epoch * 60 for key in KEYS[:30]})
+    log.sync()
+    sizes: list[int] = []
+    write = disk.write
+    monkeypatch.setattr(
+        disk, "write", lambda to, data: (sizes.append(len(data)), write(to, data))[1]
+    )
+    right = state(log)
+    log._copy_from_sparse_files()
+    assert len(sizes) > 5 and max(sizes) < 1500
+    assert state(log) == right
+    found = opened(tmp_path)
+    found.follow(log.place())
+    assert state(found) == right
+
+
+def test_a_reader_that_meets_a_tidying_log_looks_for_the_next_place(tmp_path: Path) -> None:
+    """What is being removed is not missing."""
+    told: list[str] = []
+
+    class Tidying(Disk):
+        def unlink(self, path: AnyPath) -> None:
+            super().unlink(path)
+            if os.fspath(path).endswith(".log"):
+                try:
+                    state(late)
+                except StoreError as error:
+                    told.append(type(error).__name__)
+
+    place = three_drivers(tmp_path)
+    log = opened(tmp_path, Tidying(), slack_bytes=0)
+    log.lead(4, place)
+    named, late = log.place(), opened(tmp_path)
+    late.follow(named)
+    late._state()._maps.clear()  # as if the files had gone before it could map them
+    put(log, 10, dict.fromkeys(KEYS[:10], b"10"))
+    log.purge(10)
+    log.sync()
+    log.tidy(log.place())
+    assert {*told} == {"PlaceGone"}
 
 
 def test_an_index_of_many_keys_is_mapped_and_not_read(tmp_path: Path) -> None:

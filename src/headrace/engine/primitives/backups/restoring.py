@@ -20,11 +20,18 @@ from itertools import islice
 import msgspec
 
 from headrace.engine.history.savepoints import restored_ledger
-from headrace.engine.primitives.backups.taking import BackupBody, FileCopy, backups_in, read_place
+from headrace.engine.primitives.backups.taking import (
+    BackupBody,
+    FileCopy,
+    backups_in,
+    read_place,
+    require_apart,
+)
 from headrace.engine.primitives.epoch_state import EpochState
 from headrace.engine.primitives.parts import live_cells
 from headrace.errors import (
     CorruptCheckpoint,
+    Fenced,
     HeadraceError,
     IncompatibleState,
     InvalidPipeline,
@@ -83,6 +90,7 @@ def restore_backup(
     body = chosen_backup(place, epoch)
     wanted = {name: (name, copy) for name, copy in body.files.items()}
     wanted |= {n: (paths.copied(copy.digest), copy) for n, copy in body.workspaces.items()}
+    require_apart(place, to, "a restored checkpoint")
     _require_free(to, set(wanted))
     to.make_directory("")
     for directory in sorted({name.rpartition("/")[0] for name in wanted}):
@@ -107,7 +115,10 @@ def fill_store(to: Store, opens: OpenState, state: StateChoice, ledger: Ledger) 
         run, epoch = backend.marks().run, ledger.epoch
         for name in ledger.slots if epoch else ():
             view = EpochState(to, ledger).segments(name)
-            cells = ((name, each) for each in live_cells(view.parts) if each.kind in (FIELD, ENTRY))
+            stored = ledger.applied.named(name)
+            cells = (
+                (stored, each) for each in live_cells(view.parts) if each.kind in (FIELD, ENTRY)
+            )
             while some := list(islice(cells, CELLS_AT_ONCE)):
                 backend.write(epoch, some)
         backend.raise_applied(epoch, run)
@@ -119,7 +130,8 @@ def fill_store(to: Store, opens: OpenState, state: StateChoice, ledger: Ledger) 
         raise StoreError(
             f"the state store {state.shown!r} restarted during the restore: begin it again"
         )
-    return msgspec.structs.replace(ledger, applied=AppliedState(state.shown, epoch, place))
+    applied = AppliedState(state.shown, epoch, place, ledger.applied.names)
+    return msgspec.structs.replace(ledger, applied=applied)
 
 
 def chosen_backup(place: Store, epoch: int | None) -> BackupBody:
@@ -160,6 +172,12 @@ def begin_log(
     log = EpochLog(to)
     for _ in log.take_over():
         pass  # entries of a restore that was interrupted: the one below counts instead
+    begun = InvalidPipeline(
+        f"{to.where()}: a pipeline, or another restore or import, has begun there: choose another "
+        "place for this one"
+    )
+    if paths.IDENTITY in to.list(""):  # it was not there at first, and what the log says counts
+        raise begun
     ledger = msgspec.structs.replace(
         restored_ledger(saved, new.id),
         generation=log.generation,
@@ -168,10 +186,14 @@ def begin_log(
     )
     if fill is not None:
         ledger = fill(ledger)
-    log.append(RESTORE, RestoreBody(what, ledger))
-    found = put_identity(to, new)
+    try:
+        log.append(RESTORE, RestoreBody(what, ledger))
+        found = put_identity(to, new)
+        log.check()
+    except Fenced:
+        raise begun from None
     if found != new:
-        raise InvalidPipeline(f"{to.where()}: a pipeline, or another restore, has begun there")
+        raise begun
     return new
 
 

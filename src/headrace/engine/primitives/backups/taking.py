@@ -109,7 +109,7 @@ def back_up(
     identity = read_identity(store)
     if identity is None:
         raise no_checkpoint(store)
-    _require_apart(store, to)
+    require_apart(store, to, "a backup")
     claim_place(to, identity)
     copying = _Copying(store, to)
     missing: CorruptCheckpoint | None = None
@@ -367,10 +367,11 @@ def _is_retained(store: Store, epoch: int) -> bool:
     return True  # no epoch was committed since it was restored
 
 
-def _require_apart(store: Store, to: Store) -> None:
+def require_apart(store: Store, to: Store, what: str) -> None:
+    """Refuses a place of which one lies in the other."""
     inside = f"{to.location}/".startswith(f"{store.location}/")
     if inside or f"{store.location}/".startswith(f"{to.location}/"):
         raise InvalidPipeline(
-            f"one of {to.where()} and {store.where()} lies in the other: a backup needs a place of "
+            f"one of {to.where()} and {store.where()} lies in the other: {what} needs a place of "
             "its own"
         )

@@ -5,7 +5,7 @@ One row is one key. A column has the name of a field or map; others are refused.
 - A value must fit the declared type of its field, as if a hook had stored it. No number loses
   digits: 1.5 is no int, and an int that no float equals is no float.
 - A null is None if the field may be None, and otherwise the initial value. A field without a
-  column has its initial value.
+  column has its initial value, and so has a null of an export that is a field that was not there.
 - A map comes as an Arrow map, as a struct (nulls in it are entries that are not there), or as a
   list of structs with a key and a value. A set, `Map[T, None]`, may also be a list of its keys.
 - A column that an export wrote as JSON is read as JSON.
@@ -13,19 +13,28 @@ One row is one key. A column has the name of a field or map; others are refused.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from enum import Enum
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from headrace.engine.primitives.columns import AS_JSON
+from headrace.engine.primitives.columns import (
+    ABSENT,
+    FIELD,
+    KEY,
+    is_json,
+    key_column,
+    role_of,
+)
+from headrace.engine.primitives.json_form import from_exact_json
 from headrace.errors import HeadraceError, IncompatibleState, InvalidRecord
 from headrace.model.map import check_key
 from headrace.model.state import Field
-from headrace.model.values.arrow import one_array, python_list
+from headrace.model.values.arrow import in_microseconds, one_array, python_list
 from headrace.model.values.codec import packed
 from headrace.model.values.keys import encode_key, encode_part, hash_key
 from headrace.model.values.names import did_you_mean
@@ -35,9 +44,6 @@ from headrace.pipeline.graph.graph import Node
 from headrace.state.segment import TIMER, Cell
 from headrace.worker.cells import entry_cells, field_cell, timed_cell
 from headrace.worker.records.hooks import TTL_TAG
-
-KEY_COLUMN = "key"
-"""The column with the key in an export."""
 
 
 class ImportedRows:
@@ -86,13 +92,24 @@ class ImportedRows:
             raise IncompatibleState(f"{self._where}: two columns are called {repeated[0]!r}")
 
     def _usual_key(self) -> tuple[str, ...]:
-        """The columns by which the computation is keyed, or the key column of an export."""
+        """The columns by which the computation is keyed, or the key column of an export.
+
+        A column that both are names of is a field in an export, which says so, or has a key column
+        beside it.
+        """
         names = self._table.column_names
+        for field in self._table.schema:
+            if role_of(field) == KEY:
+                return (field.name,)
+        of_export = key_column(self._fields)
         for given in self._node.inputs:
-            if given.key.columns and all(name in names for name in given.key.columns):
-                return tuple(given.key.columns)
-        if KEY_COLUMN in names:
-            return (KEY_COLUMN,)
+            columns = given.key.columns
+            if columns and all(name in names for name in columns):
+                if of_export in names and of_export not in columns and {*columns} & {*self._fields}:
+                    break
+                return tuple(columns)
+        if of_export in names:
+            return (of_export,)
         raise IncompatibleState(
             f"{self._where}: which column of the input is the key? Say it with key= (--key); there "
             f"are: {', '.join(names) or 'none'}"
@@ -129,27 +146,50 @@ class ImportedRows:
         column = one_array(self._table.column(name))
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        column = self._in_microseconds(name, column)
         try:
-            cells = python_list(column)
-        except KeyError as error:
+            if pa.types.is_nested(column.type):
+                cells = [_with_dicts(cell, column.type) for cell in column.to_pylist()]
+            else:
+                cells = python_list(column)
+        except _Twice as error:
             raise IncompatibleState(
                 f"{self._where}: column {name!r} has a map with two entries {error}"
             ) from None
-        if (field.metadata or {}).items() >= AS_JSON.items():
-            return [None if cell is None else json.loads(cell) for cell in cells]
-        return cells
+        nothing = ABSENT if role_of(field) == FIELD else None
+        read = partial(self._of_json, name) if is_json(field) else _same
+        return [nothing if cell is None else read(cell) for cell in cells]
+
+    def _in_microseconds(self, name: str, column: pa.Array) -> pa.Array:
+        kind = in_microseconds(column.type)
+        try:
+            return column if kind == column.type else column.cast(kind)
+        except pa.ArrowInvalid as error:
+            raise IncompatibleState(
+                f"{self._where}: column {name!r} has times with nanoseconds, and state has "
+                f"microseconds: round them in the input ({error})"
+            ) from None
+
+    def _of_json(self, name: str, cell: str) -> Any:
+        try:
+            return from_exact_json(cell)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise IncompatibleState(
+                f"{self._where}: column {name!r} is JSON of an export, but {shown(cell, 80)} "
+                f"cannot be read: {error}"
+            ) from None
 
     # Rows -----------------------------------------------------------------
 
     def _key_of(self, parts: list[Any], row: int) -> bytes:
-        found = [_key_part(part) for part in parts]
+        found = [None if part is ABSENT else _key_part(part) for part in parts]
         try:
             return encode_key(tuple(found) if len(found) > 1 else found[0])
         except (InvalidRecord, HeadraceError, TypeError) as error:
             raise IncompatibleState(f"{self._where}: row {row} of the input: {error}") from None
 
     def _shown_key(self, parts: Sequence[list[Any]], row: int) -> str:
-        found = [cells[row] for cells in parts]
+        found = [None if cells[row] is ABSENT else cells[row] for cells in parts]
         return shown(found if len(found) > 1 else found[0], 80)
 
     def _row(
@@ -159,6 +199,8 @@ class ImportedRows:
         at, version = self._at or 0, self._node.shape.options.version
         for name, value in values.items():
             field = self._fields[name]
+            if value is ABSENT:
+                continue
             expires = END if field.ttl_us is None else min(at + field.ttl_us, END)
             try:
                 if field.is_map:
@@ -179,6 +221,32 @@ class ImportedRows:
         return found
 
 
+def _same(cell: Any) -> Any:
+    return cell
+
+
+class _Twice(Exception):
+    """A map has two entries of one key."""
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    """A nested value of Arrow, whose maps are lists of pairs, with dicts for maps."""
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_map(kind):
+        names, cells = kind.key_type, kind.item_type
+        found = {_key_part(_with_dicts(k, names)): _with_dicts(v, cells) for k, v in value}
+        if len(found) != len(value):
+            keys = [_key_part(_with_dicts(k, names)) for k, _ in value]
+            raise _Twice(shown(next(key for key in keys if keys.count(key) > 1), 80))
+        return found
+    if pa.types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    if isinstance(value, list):
+        return [_with_dicts(each, kind.value_type) for each in value]
+    return value
+
+
 def _stored(field: Field, value: Any) -> bytes:
     """The bytes of a field's value."""
     if value is None:
@@ -196,9 +264,28 @@ def _encoded(field: Field, value: Any) -> bytes:
         made = field.codec.decode(packed(value))
     except (msgspec.DecodeError, InvalidRecord) as error:
         raise TypeError(f"{shown(value, 80)}: {error}") from None
-    if type(made) is not type(value) and isinstance(value, (int, float)) and made != value:
+    if _loses_digits(value, made):
         raise TypeError(f"{shown(value, 80)} would become {shown(made, 80)}")
     return field.codec.encode(made)
+
+
+def _loses_digits(given: Any, made: Any) -> bool:
+    """Whether a number, or one inside, has become another one."""
+    if isinstance(given, (int, float)):
+        made = made.value if isinstance(made, Enum) else made
+        return type(made) is not type(given) and bool(made != given)
+    if not isinstance(given, (list, dict)):
+        return False
+    if isinstance(made, (set, frozenset)):
+        return any(isinstance(each, (int, float)) and each not in made for each in given)
+    if not isinstance(made, (dict, list, tuple)):  # a class with fields
+        kept = (bytes, Decimal)
+        made = msgspec.to_builtins(made, builtin_types=kept, str_keys=False, enc_hook=repr)
+    if isinstance(given, dict) and isinstance(made, dict):
+        return any(_loses_digits(cell, made[name]) for name, cell in given.items() if name in made)
+    if isinstance(given, list) and isinstance(made, (list, tuple)):
+        return any(map(_loses_digits, given, made))
+    return False
 
 
 def _exact(value: Any) -> Any:

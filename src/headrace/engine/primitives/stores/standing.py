@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from headrace.engine.history.recovery import History, recover
-from headrace.engine.primitives.epoch_state import KEYS_AT_ONCE, EpochState
+from headrace.engine.primitives.epoch_state import BYTES_AT_ONCE, KEYS_AT_ONCE, EpochState
 from headrace.engine.primitives.pinning import Moment, lacks, pin_of, pinned_state
 from headrace.engine.primitives.stores.later_deltas import LaterDeltas
 from headrace.engine.primitives.stores.store_access import StoreAccess
@@ -40,12 +40,15 @@ from headrace.plan.ledger import Ledger
 from headrace.plan.rings.classes import SegmentSlice, SlotLedger
 from headrace.plan.state.applied import AppliedState
 from headrace.plan.state.choice import refuse_without_history
-from headrace.state.backend import StateView, Stored
+from headrace.state.backend import PlaceGone, StateView, Stored
 from headrace.state.backends.moment import TRIES_MAX
 from headrace.state.compaction import merge_run, parts_of
 from headrace.state.segment import ENTRY, FIELD, Cell, encode_segment
 from headrace.store.disk import DiskStore
 from headrace.store.store import Store
+
+FIRST_KEYS = 1000
+"""How many keys are copied at once before it is known how large their values are."""
 
 Chosen = Callable[[EpochState], Sequence[str]]
 """Which computations of a state are needed."""
@@ -117,7 +120,7 @@ class _Copying:
             slots = self._copied(state, names, later, pin)
             if not later.fit or not state.is_one_run():
                 return None
-        except CorruptCheckpoint:
+        except (CorruptCheckpoint, PlaceGone):
             if later.follow():
                 return None  # collected meanwhile, or the store has another place by now
             raise
@@ -192,14 +195,18 @@ class _CellCopy:
         self, slot: int, of_slot: SlotLedger, view: StateView, keys: Sequence[bytes]
     ) -> Iterator[SegmentSlice]:
         where = f"{self._name}/{slot}"
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            some = keys[start : start + KEYS_AT_ONCE]
+        start, count = 0, FIRST_KEYS
+        while start < len(keys):
+            some = keys[start : start + min(count, KEYS_AT_ONCE)]
             hashes = np.array([hash_key(key) for key in some], np.uint64)
             found = zip(some, hashes.tolist(), view.fetch(some, hashes, maps=True), strict=True)
             cells = [cell for key, at, each in found for cell in _cells(at, key, each)]
             self._tick()
             if cells:
                 yield self._made(f"{where}~{start or ''}", encode_segment(cells, where), len(cells))
+            # How large values are is known only when they were read.
+            size = sum(len(cell.entry) + len(cell.value) for cell in cells)
+            start, count = start + len(some), count_for(len(some), size)
         # What is found by time lies in segments, also where there is a state store (O1).
         parts = parts_of(
             self._state.store, of_slot.entries, self._ring.records(slot), of_slot.classes
@@ -217,6 +224,11 @@ class _CellCopy:
         name = f"{paths.state_directory(self._name)}/{file}"
         self._to.write(name, data)
         return SegmentSlice(name, epoch, rows, len(data), True)
+
+
+def count_for(keys: int, size: int) -> int:
+    """How many keys to copy at once, if the last ones had so many bytes."""
+    return max(1, min(2 * keys, keys * BYTES_AT_ONCE // max(1, size)))
 
 
 def _as_of_now(ledger: Ledger) -> Ledger:

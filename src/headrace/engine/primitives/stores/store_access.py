@@ -38,7 +38,7 @@ class StoreAccess:
             return self._opens
         choice = StateChoice(self._given or applied.backend)
         opens = opener_of(choice, self._store)
-        if choice.shown != applied.backend or opens is None:
+        if choice.store != StateChoice(applied.backend).store or opens is None:
             raise IncompatibleState(
                 f"the checkpoint {self._store.where()} keeps its state in {applied.backend!r}, "
                 f"not in {choice.shown!r}: give state={applied.backend!r}"

@@ -1,8 +1,10 @@
-"""Verifies a state store: its marks, and every cell, by reading each once.
+"""Verifies a state store: its marks, and every cell, by reading each once; and that none is lost.
 
 Stores in the checkpoint's directory have a checksum for every file or record and check it when they
-read; a server answers for its own. A running pipeline goes on meanwhile, and no value is compared:
-whether the cells are those of one epoch is not the question here.
+read; a server answers for its own. A cell that is not there looks as if it had never been, so a
+store counts what it was given (`StateBackend.lost`); for one that does not, a note says so. A
+running pipeline goes on meanwhile, and no value is compared: whether the cells are those of one
+epoch is not the question here.
 """
 
 from __future__ import annotations
@@ -48,6 +50,36 @@ def _damage(state: EpochState, found: Verified, pin: HeldPin) -> Iterator[str]:
                 found.cells += sum(_read(key, each) for key, each in zip(keys, some, strict=True))
         except (CorruptCheckpoint, IncompatibleState, StoreError) as error:
             yield f"computation {name!r}: {error}"
+    if state.computations:
+        yield from _lost(state, found)
+
+
+def _lost(state: EpochState, found: Verified) -> Iterator[str]:
+    backend = state.access.backend(state.ledger)
+    try:
+        yield from _ahead(state, backend.marks().applied)
+        lost = backend.lost()
+    except (CorruptCheckpoint, IncompatibleState, StoreError) as error:
+        lost = str(error)
+    if lost is None:
+        note = (
+            f"cells that the state store {backend.name!r} has lost are not noticed here: it does "
+            "not count them, or went on all the time"
+        )
+        found.notes += [note] if note not in found.notes else []
+    elif lost:
+        yield lost
+
+
+def _ahead(state: EpochState, applied: int) -> Iterator[str]:
+    """Whether the store has an epoch that the log, which is read after its mark, has not."""
+    committed = recover(EpochLog(state.store), 1).ledger.epoch
+    if applied > committed:
+        yield (
+            f"it has epoch {applied}, and the log of this checkpoint ends with epoch {committed}: "
+            "the end of the log is missing, or one of the two is an older copy. Put back copies of "
+            "the same time"
+        )
 
 
 def _read(key: bytes, stored: Stored) -> int:

@@ -24,12 +24,12 @@ import numpy as np
 from headrace.errors import CorruptCheckpoint, StoreError
 from headrace.model.values.keys import hash_key
 from headrace.plan.state.choice import StateChoice
-from headrace.state.backend import AppliedCell, Hashes, StateBackend, StoreMarks
+from headrace.state.backend import AppliedCell, Hashes, PlaceGone, StateBackend, StoreMarks
 from headrace.state.backends.directory import GONE, StateDirectory
 from headrace.state.backends.indexed_log import places
 from headrace.state.backends.indexed_log.appending import Appender
 from headrace.state.backends.indexed_log.folding import LogFold
-from headrace.state.backends.indexed_log.index import in_order
+from headrace.state.backends.indexed_log.index import in_order, parts_of
 from headrace.state.backends.indexed_log.records import (
     CELLS,
     FLOOR,
@@ -41,12 +41,15 @@ from headrace.state.backends.indexed_log.records import (
     place_of,
 )
 from headrace.state.segment import ENTRY, FIELD, Cell
+from headrace.store import files
 from headrace.store.store import Store
 
 FLUSH_ROWS = 50_000
 """The index is flushed when so many rows, and a quarter of all, are newer than the last flush."""
 FILE_BYTES = 256 << 20
 """A file of records is followed by another when it has this size."""
+COPY_BYTES = 16 << 20
+"""About so many bytes of records are copied at once."""
 SLACK_BYTES = 64 << 20
 """So many bytes of records that count no more are kept without a thought."""
 
@@ -94,10 +97,15 @@ class LogBackend(StateBackend):
                     raise self._incomplete(str(error.filename)) from None
             number = 1 + max((n for g, n in known.values() if g == generation), default=-1)
             fold.close_at(generation, number)
+            for file in {file for file, _, _ in fold.place.pieces}:
+                # One who died may have appended and not synced: from now on it counts (O4).
+                files.sync_file(self._directory.at(file), self._directory.system)
             name = places.place_name(generation, number)
             places.write_place(self._directory, name, fold.place)
             self._fold, self._flushed = fold, name
-            self._appender = Appender(self._directory, generation, number, self._file_bytes)
+            self._appender = Appender(
+                self._directory, generation, number, self._file_bytes, fold.take
+            )
 
     def place(self) -> str:
         return self._flushed
@@ -123,7 +131,8 @@ class LogBackend(StateBackend):
             now = fold.place
             first = (now.generation, now.number)
             needed = {place, now.index, *(piece[0] for piece in now.pieces), *fold.flushed_files}
-            for name in self._directory.list():
+            # Places first: who misses a file finds then that its place is gone, too.
+            for name in sorted(self._directory.list(), key=lambda each: "." in each):
                 found = places.parsed(name)
                 if found is None or name in needed or found[0] > now.generation:
                     continue
@@ -170,6 +179,9 @@ class LogBackend(StateBackend):
             if fold.unflushed:
                 self._writer().sync()
                 self._flush()
+
+    def lost(self) -> str | None:
+        return ""  # cells and marks are records of one log, which is read as a whole
 
     # Cells ----------------------------------------------------------------
 
@@ -323,7 +335,7 @@ class LogBackend(StateBackend):
         except FileNotFoundError:
             if self._flushed in self._directory.list():
                 raise self._incomplete(self._directory.at(name)) from None
-            raise StoreError(
+            raise PlaceGone(
                 f"{self._directory.at(name)} was removed, because a commit has named a newer place "
                 "of the state log: read again from there"
             ) from None
@@ -334,8 +346,8 @@ class LogBackend(StateBackend):
     def _flush(self) -> None:
         """Writes the whole index, and a place that names it; the next commit names that place."""
         fold, appender = self._state(), self._writer()
-        fold.index.compact(fold.floor)
         number = appender.next_file()
+        fold.index.compact(fold.floor)
         name = places.place_name(appender.generation, number)
         fold.flush(name, appender.generation, number)
         self._flushed = name
@@ -352,8 +364,13 @@ class LogBackend(StateBackend):
             return
         sparse = (live < sizes / 2) & (live > 0)
         rows = table.take(sparse[table.file])
-        if not rows.number:
-            return
+        for part in parts_of(rows, COPY_BYTES):
+            self._copy(part)
+        fold.index.compact(fold.floor)
+
+    def _copy(self, rows: IndexRows) -> None:
+        """Appends the records of some rows again, and syncs them, so that none is kept here."""
+        fold = self._state()
         records = [
             bytes(fold.bytes_of(fold.index.files[file], offset + size)[offset : offset + size])
             for file, offset, size in zip(
@@ -363,7 +380,7 @@ class LogBackend(StateBackend):
         ends = np.cumsum(rows.size, dtype=np.uint64)
         rows = rows._replace(offset=ends - rows.size.astype(np.uint64))
         self._append(CELLS, 0, rows, fold.index.computations, b"".join(records))
-        fold.index.compact(fold.floor)
+        self._writer().sync()
 
     def _incomplete(self, path: str) -> CorruptCheckpoint:
         return CorruptCheckpoint(

@@ -11,6 +11,7 @@ compares its key.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,14 @@ def merged(older: IndexRows, newer: IndexRows) -> IndexRows:
 def in_order(rows: IndexRows) -> IndexRows:
     """Sorted by hash and place."""
     return rows.take(np.lexsort((rows.place, rows.hash)))
+
+
+def parts_of(rows: IndexRows, size: int) -> Iterator[IndexRows]:
+    """The rows one after another, in parts whose records have about so many bytes together."""
+    numbers = np.cumsum(rows.size, dtype=np.int64) // size
+    bounds = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), rows.number]
+    for first, end in pairwise(bounds if rows.number else ()):
+        yield rows.take(slice(first, end))
 
 
 def positions(

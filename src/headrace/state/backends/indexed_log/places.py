@@ -73,7 +73,8 @@ def write_place(directory: StateDirectory, name: str, place: LogPlace) -> None:
 
 def read_place(directory: StateDirectory, name: str) -> LogPlace:
     """Reads a place; FileNotFoundError if it was removed."""
-    data = directory.system.files.read(directory.at(name))
+    with files.explained("read", directory.at(name)):
+        data = directory.system.files.read(directory.at(name))
     checksum, _, body = data.partition(b"\n")
     if xxhash.xxh3_64_hexdigest(body).encode() != checksum:
         raise _damaged(directory.at(name))
@@ -92,7 +93,8 @@ def write_index(directory: StateDirectory, name: str, index: LogIndex) -> None:
 
 def read_index(directory: StateDirectory, name: str) -> LogIndex:
     """Maps an index into memory. Its bytes are read once, to check them."""
-    data = memoryview(directory.system.files.map(directory.at(name)))
+    with files.explained("read", directory.at(name)):
+        data = memoryview(directory.system.files.map(directory.at(name)))
     if bytes(data[:4]) != _MAGIC:
         raise _damaged(directory.at(name))
     if xxhash.xxh3_64_intdigest(data[12:]) != int.from_bytes(data[4:12], "little"):

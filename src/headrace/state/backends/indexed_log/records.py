@@ -9,7 +9,7 @@ batch that was not written to its end is recognized: there the log ends.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,8 +20,9 @@ from headrace.errors import CorruptCheckpoint
 from headrace.state.backend import AppliedCell
 from headrace.state.segment import Cell
 
-CELLS, MARK, FLOOR = 1, 2, 3
-"""The kinds of batches: cells of an epoch; the mark `applied`; the floor."""
+CELLS, MARK, FLOOR, LEFT = 1, 2, 3, 4
+"""The kinds of batches: cells of an epoch; the mark `applied`; the floor; how much counts of the
+files before, which were left after a write or a sync that failed."""
 
 _RECORD = struct.Struct("<IQqHBBIHII")
 """checksum, stamp, expires, version, deleted, kind, lengths of key, field, entry and value."""
@@ -60,7 +61,7 @@ class IndexRows(NamedTuple):
         """How many."""
         return len(self.hash)
 
-    def take(self, chosen: Array) -> IndexRows:
+    def take(self, chosen: Array | slice) -> IndexRows:
         """Those of a mask, or at some positions."""
         return IndexRows(*(column[chosen] for column in self))
 
@@ -214,3 +215,37 @@ def batches_in(data: memoryview, start: int) -> Iterator[Batch]:
             rows = rows._replace(offset=rows.offset + np.uint64(table + count * ROW_BYTES))
         yield Batch(kind, number, rows, msgspec.json.decode(data[begin : begin + names]), end)
         start = end
+
+
+def encode_left(ends: Mapping[str, int]) -> list[str]:
+    """File -> how much of it counts, as the names in a batch."""
+    return [f"{file} {end}" for file, end in ends.items()]
+
+
+def left_in(batch: Batch) -> dict[str, int]:
+    """The same, from a batch that was read; {} if it is of another kind."""
+    pairs = [each.rpartition(" ") for each in batch.computations] if batch.kind == LEFT else []
+    return {file: int(end) for file, _, end in pairs}
+
+
+def is_torn(data: memoryview, start: int) -> bool:
+    """Whether what follows the last complete batch may be one that was not written to its end.
+
+    If it is not, a batch that was written is damaged: another one follows, or it has its length.
+    """
+    rest = bytes(data[start:])
+    if not _MAGIC.startswith(rest[: len(_MAGIC)]):
+        return not any(rest)  # what a disk did not take may be zeros
+    if len(rest) >= _HEADER.size:
+        magic, kind, length, checksum, number, count, names = _HEADER.unpack_from(rest)
+        whole = len(rest) - _HEADER.size
+        blank = _HEADER.pack(magic, kind, whole, 0, number, count, names)
+        is_whole = xxhash.xxh3_64_intdigest(blank + rest[_HEADER.size :]) == checksum
+        if length <= whole or is_whole:  # the length is that of a whole batch, or is damaged itself
+            return False
+    at = rest.find(_MAGIC, 1)
+    while at >= 0:
+        if next(batches_in(memoryview(rest), at), None) is not None:
+            return False
+        at = rest.find(_MAGIC, at + 1)
+    return True

@@ -4,7 +4,7 @@ A key's fields are one hash of Redis, and each of its maps is another. Scripts o
 and write (O2), raise marks (O4) and purge (O3): each is one atomic step, also in the append-only
 file. All names begin with the checkpoint's id.
 
-    headrace:{ID}:marks              applied, floor, and a random name of this set of cells
+    headrace:{ID}:marks              applied, floor, number of cells, a random name of this set
     headrace:{ID}:tombstones         which cells are tombstones, sorted by stamp
     headrace:{ID}:computations       the names of computations
     headrace:{ID}:c:N:COMPUTATIONKEY fields, as F..., and the names of maps, as M...
@@ -31,7 +31,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import AuthorizationError, NoScriptError
 from redis.retry import Retry
 
-from headrace.errors import InvalidPipeline, StoreError
+from headrace.errors import CorruptCheckpoint, InvalidPipeline, StoreError
 from headrace.model.values.keys import hash_key
 from headrace.state.backend import AppliedCell, Hashes, StateBackend, StoreMarks
 from headrace.state.backends.redis.durability import OPTIONS, Durability, read_durability
@@ -45,6 +45,8 @@ SCRIPT_BYTES = 1 << 20
 """While a script runs, the server does nothing else."""
 PIPELINE_SCRIPTS = 16
 READ_KEYS = 2000
+COUNTS_MAX = 3
+"""How often cells are counted while epochs are applied beside it."""
 PURGE_CELLS = 1000
 
 _HEAD = struct.Struct(">QqIB")
@@ -91,6 +93,49 @@ class RedisBackend(StateBackend):
 
     def sync(self) -> None:
         self._asked(lambda: self._read_durability().sync(self._client, self._common[0], self.url))
+
+    def lost(self) -> str | None:
+        for _ in range(COUNTS_MAX):
+            cells, counts = self._counted()
+            if cells is None:
+                return None
+            found = sum(map(self._cells_of, self._owners(self._prefix + b"c:")))
+            if self._counted() == (cells, counts):
+                break
+        else:
+            return None
+        if found == int(cells):
+            return ""
+        return (
+            f"{int(cells):,} cells were written, and {found:,} are there: put back a copy of the "
+            "server's files"
+        )
+
+    def _counted(self) -> tuple[bytes | None, bytes | None]:
+        """How many cells there are, and a number that grows with each change of that."""
+        cells, counts = self._asked(
+            lambda: self._client.hmget(self._common[0], ["cells", "counts"])
+        )
+        return cells, counts
+
+    def _cells_of(self, owners: Sequence[bytes]) -> int:
+        """How many cells these keys have, in fields and maps."""
+
+        def ask(command: str, places: Sequence[bytes]) -> list[Any]:
+            pipeline = self._client.pipeline(transaction=False)
+            for place in places:
+                pipeline.execute_command(command, place)
+            return pipeline.execute()
+
+        named = self._asked(partial(ask, "HKEYS", owners))
+        maps = [
+            self._map(owner, name[1:])
+            for owner, names in zip(owners, named, strict=True)
+            for name in names
+            if name[:1] == b"M"
+        ]
+        fields = sum(len(names) for names in named) - len(maps)
+        return fields + sum(self._asked(partial(ask, "HLEN", maps)))
 
     def purge(self, upto: int) -> None:
         self._run(RAISE_FLOOR, [upto])
@@ -170,17 +215,23 @@ class RedisBackend(StateBackend):
         return [name[1:].decode() for name in found if name[:1] == b"M"]
 
     def scan(self, computation: str) -> Iterator[tuple[int, bytes]]:
-        """Goes through all names of the database: Redis has no other order."""
         begin = self._owner(computation, b"")
+        for names in self._owners(begin):
+            for name in names:
+                key = name[len(begin) :]
+                yield hash_key(key), key
+
+    def _owners(self, begin: bytes) -> Iterator[list[bytes]]:
+        """Names that begin so, each in one list. All names of the database are gone through: Redis
+        has no other order."""
         pattern = b"".join(b"\\" + bytes([b]) if b in b"\\*?[]^-" else bytes([b]) for b in begin)
-        cursor = 0
+        cursor, seen = 0, set[bytes]()
         while True:
             cursor, names = self._asked(
                 partial(self._client.scan, cursor, match=pattern + b"*", count=READ_KEYS)
             )
-            for name in names:
-                key = name[len(begin) :]
-                yield hash_key(key), key
+            yield [name for name in dict.fromkeys(names) if name not in seen]
+            seen.update(names)
             if not cursor:
                 return
 
@@ -258,6 +309,11 @@ class RedisBackend(StateBackend):
                 ) from error
             if said.startswith(("NOPERM", "NOAUTH", "WRONGPASS")):
                 raise InvalidPipeline(f"{self.url.shown} does not allow this: {said}") from error
+            if "WRONGTYPE" in said:
+                raise CorruptCheckpoint(
+                    f"{self.url.shown} has another kind of value where a cell is kept ({said}): "
+                    "another program has written there; put back a copy of the server's files"
+                ) from error
             raise StoreError(f"the state store {self.url.shown} refused: {said}") from error
         except redis.RedisError as error:
             raise StoreError(
@@ -291,5 +347,10 @@ def _client(url: ServerUrl) -> Any:
 
 
 def _cell(said: bytes) -> AppliedCell:
+    if len(said) < _HEAD.size:
+        raise CorruptCheckpoint(
+            f"a cell in Redis is {said[:20]!r}, which Headrace has not written: another program "
+            "has; put back a copy of the server's files"
+        )
     stamp, expires, version, gone = _HEAD.unpack_from(said)
     return AppliedCell(stamp, None if gone else said[_HEAD.size :], expires, version)

@@ -48,6 +48,11 @@ class Durability:
                 raise StoreError(f"{url.shown} has not synced its file in {WAITAOF_MS // 1000} s")
             return
         found = client.info("persistence")
+        if self.level != "none" and not found.get("aof_enabled"):
+            raise StoreError(
+                f"the append-only file of {url.shown} was turned off while the pipeline runs: set "
+                "appendonly yes again, and the pipeline goes on"
+            )
         if self.level != "none" and found.get("aof_last_write_status") != "ok":
             raise StoreError(f"{url.shown} cannot write its append-only file (see its log)")
         if self.level == "always" and _setting(client, "appendfsync") not in (None, "always"):

@@ -2,6 +2,9 @@
 
 KEYS are the marks, the tombstones and the computations of a checkpoint. A cell is 8 bytes of stamp,
 8 of expiry, 4 of version, 1 that says whether it is a tombstone, and the value.
+
+The marks have the number of all cells, which changes in the same step as the cells, and a number
+that grows with each change of it. A checkpoint of before that has none, and is not counted.
 """
 
 _HELP = """
@@ -15,6 +18,12 @@ local function run()
   return word('server', 'run_id') .. '-' .. word('replication', 'master_replid') .. '-'
     .. (redis.call('HGET', KEYS[1], 'made') or '')
 end
+local function count(more)
+  if more ~= 0 and redis.call('HEXISTS', KEYS[1], 'cells') == 1 then
+    redis.call('HINCRBY', KEYS[1], 'cells', more)
+    redis.call('HINCRBY', KEYS[1], 'counts', 1)
+  end
+end
 """
 
 MARKS = (
@@ -23,6 +32,7 @@ MARKS = (
 -- ARGV: a random name, which is taken if there is none yet
 if redis.call('HEXISTS', KEYS[1], 'made') == 0 then
   redis.call('HSET', KEYS[1], 'made', ARGV[1])
+  if redis.call('EXISTS', KEYS[3]) == 0 then redis.call('HSET', KEYS[1], 'cells', '0') end
 end
 return {string.format('%.0f', number('applied')), string.format('%.0f', number('floor')), run()}
 """
@@ -58,17 +68,19 @@ PURGE = (
 -- ARGV: how many at most. Which may go is decided by the floor that the store has now.
 local floor = number('floor')
 local found = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', floor, 'LIMIT', 0, ARGV[1])
+local gone = 0
 for _, member in ipairs(found) do
   local place, field, owner, marker = unpack(cmsgpack.unpack(member))
   local cell = redis.call('HGET', place, field)
   if cell and is_tombstone(cell) and stamp(cell) <= floor then
-    redis.call('HDEL', place, field)
+    gone = gone + redis.call('HDEL', place, field)
     if marker ~= '' and redis.call('EXISTS', place) == 0 then
       redis.call('HDEL', owner, marker)
     end
   end
   redis.call('ZREM', KEYS[2], member)
 end
+count(-gone)
 return #found
 """
 )
@@ -88,11 +100,12 @@ WRITE = (
     + _PUT
     + """
 -- ARGV: epoch, then for each cell: computation, owner, place, field, marker, cell (O2)
-local epoch, floor, known = tonumber(ARGV[1]), number('floor'), {}
+local epoch, floor, known, new = tonumber(ARGV[1]), number('floor'), {}, 0
 for i = 2, #ARGV, 6 do
   local old, may = redis.call('HGET', ARGV[i + 2], ARGV[i + 3]), false
   if old then may = stamp(old) < epoch else may = epoch > floor end
   if may then
+    if not old then new = new + 1 end
     put(ARGV[i + 2], ARGV[i + 3], ARGV[i + 1], ARGV[i + 4], ARGV[i + 5], ARGV[1])
     if not known[ARGV[i]] then
       redis.call('SADD', KEYS[3], ARGV[i])
@@ -100,6 +113,7 @@ for i = 2, #ARGV, 6 do
     end
   end
 end
+count(new)
 return 1
 """
 )

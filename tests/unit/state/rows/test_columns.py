@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.log.content import digest_of
-from headrace.state.columns import bits_of, numbers_of, slices_of
+from headrace.state.rows.columns import bits_of, numbers_of, slices_of
 from headrace.state.segment import SCHEMA, Cell, Segment, encode_batch, encode_segment
 
 ROWS = np.array([0, 3, 3, 8, 19])

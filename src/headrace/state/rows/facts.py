@@ -38,6 +38,12 @@ class FieldFacts(msgspec.Struct, array_like=True, frozen=True):
             return self.key_bytes
         return self.value_bytes if column == "value" else None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether all fields have one name, and differ only in keys and values of one length."""
+        known = (self.expires, self.version, self.tombstone, self.key_bytes, self.value_bytes)
+        return self.names is not None and len(self.names) == 1 and None not in known
+
     def constant(self, column: str) -> Any:
         """The value that all fields have in a column; None if they differ."""
         if column == "field":
