@@ -34,7 +34,10 @@ def session_of(clustered: Cluster) -> Iterator[Callable[..., SparkSession]]:
     having: list[tuple[SparkSession, dict[str, str]]] = []
 
     def start(**more: str) -> SparkSession:
-        settings = {name.replace("_", "."): value for name, value in more.items()}
+        settings = {
+            name if name.startswith("spark.") else name.replace("_", "."): value
+            for name, value in more.items()
+        }
         # On a busy machine an executor may need longer than the default of 3 s for the task before,
         # and Spark would run a slot elsewhere: these tests say where slots run.
         settings.setdefault("spark.locality.wait", "60s")

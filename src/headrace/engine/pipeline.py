@@ -66,7 +66,7 @@ class Pipeline(PipelineBuilder):
         - `on_epoch`, `on_notice`: functions, for a listener with one method.
         - `checkpoint_every`: how often state is made durable: every epoch (1, the default), every
           n epochs, or after a time ("10s"). With more than 1, state that is lost meanwhile is
-          made again from the input. It needs a checkpoint in a directory.
+          made again from the input. Where the checkpoint is a URL, it lies on executors' disks.
         - `deliver`: when sinks get an epoch: when it is "committed" (default), or when its state is
           "durable".
         - `accept_repairs`: lost state that cannot be made again as it was may be replaced by what

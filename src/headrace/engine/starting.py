@@ -109,6 +109,11 @@ def _follower(topology: Topology, checkpoint: Place, spark: Any, options: Option
         local_cache_bytes=options.local_cache_bytes,
         state=options.state,
     )
+    try:
+        require_interval(topology, store, options.checkpoint_every, substrate)
+    except BaseException:
+        substrate.close()
+        raise
     if not _may_read_itself(topology):
         options = msgspec.structs.replace(options, short_records_max=0)
     opens = opener_of(options.state, store)

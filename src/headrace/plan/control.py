@@ -37,6 +37,9 @@ TEXT_CHARACTERS_MAX = 2000
 """How long a message in an outcome may be."""
 
 
+EPOCH_DIGITS_MAX = 18
+
+
 class ControlRequest(msgspec.Struct, frozen=True):
     """What somebody asks of a pipeline. It is data, complete in itself, and never code."""
 
@@ -147,6 +150,11 @@ class ControlState(msgspec.Struct, frozen=True):
     def at(self, position: int) -> Outcome | None:
         """The outcome of a position; None if it is not decided, or not kept any more."""
         return next((each for each in self.outcomes if each.position == position), None)
+
+
+def is_epoch(name: str) -> bool:
+    """Whether a text is the number of an epoch, and so no name of a savepoint."""
+    return name.isascii() and name.isdigit() and len(name) <= EPOCH_DIGITS_MAX
 
 
 def answer_of(outcome: Outcome) -> Answer:

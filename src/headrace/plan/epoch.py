@@ -188,11 +188,22 @@ class WorkOrder(msgspec.Struct, frozen=True):
     """What the state store has; None: segments hold the state (O5)."""
     repairs: tuple[str, ...] | None = None
     """In a repair: the labels that run. They write their deltas and nothing else (M5)."""
+    held_from: int = 0
+    """Checkpoints in the log have what executors hold of epochs before this one (M3)."""
 
     def base(self, computation: str, slot: int) -> SlotBase:
         """What a slot starts from."""
         came = self.came.get(computation, {}).get(slot, ())
         return self.bases[computation][slot].base(came)
+
+
+def holds_deltas(order: WorkOrder) -> bool:
+    """Whether there are deltas that are only written (M2): an epoch starts from them, or some were
+    lost, and others may have been written since the epoch that is run again."""
+    if order.repairs is not None:
+        return True
+    slots = (slot for each in order.bases.values() for slot in each.values())
+    return any(entry.written for slot in slots for entry in slot.entries)
 
 
 class OutboxFile(msgspec.Struct, frozen=True, gc=False):

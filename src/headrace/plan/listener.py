@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from headrace.plan.progress import CheckpointProgress, EpochProgress, Notice, RunSummary
 
@@ -23,11 +24,16 @@ _WARNINGS = ("away", "doubt", "listener")
 class Listener:
     """Base class for objects that follow a run; override the methods that you need."""
 
+    only_fragments: ClassVar[bool] = False
+    """Whether `on_checkpoint` is only called for fragments, and not for changes that are durable
+    with their commit: these may be one for each slot in each epoch."""
+
     def on_epoch(self, progress: EpochProgress) -> None:
         """An epoch is committed and delivered."""
 
     def on_checkpoint(self, progress: CheckpointProgress) -> None:
-        """The state of a slot is durable; called where `checkpoint_every=` is more than 1."""
+        """The state of a slot that has changed is durable: with each commit, or, where
+        `checkpoint_every=` is more than 1, with the checkpoint that has its fragment."""
 
     def on_notice(self, notice: Notice) -> None:
         """Something happened between epochs, such as an outage."""
@@ -68,6 +74,8 @@ class Listeners:
         self.pipeline = pipeline
         self._listeners = tuple(listeners)
         self._take_notices = any(type(x).on_notice is not Listener.on_notice for x in listeners)
+        self.take_commits = any(map(_takes_commits, listeners))
+        """Whether any of them wants to know which slots a commit has made durable."""
         self._reported: set[tuple[int, str]] = set()
         """(number of a listener, method) whose failure was reported; each is reported once."""
         self.board: Listener | None = None
@@ -81,8 +89,15 @@ class Listeners:
         self._each("on_epoch", lambda listener: listener.on_epoch(progress))
 
     def checkpoint(self, progress: CheckpointProgress) -> None:
-        """Reports that the state of a slot is durable."""
+        """Reports that the state of a slot is durable with a fragment."""
         self._each("on_checkpoint", lambda listener: listener.on_checkpoint(progress))
+
+    def committed(self, progress: CheckpointProgress) -> None:
+        """Reports that the state of a slot is durable with its commit."""
+        self._each(
+            "on_checkpoint",
+            lambda listener: None if listener.only_fragments else listener.on_checkpoint(progress),
+        )
 
     def notice(self, kind: str, text: str) -> None:
         """Reports an event between epochs. It is logged if no listener takes notices."""
@@ -135,3 +150,8 @@ class Listeners:
     def _log(self, notice: Notice, error: Exception | None = None) -> None:
         level = logging.WARNING if notice.kind in _WARNINGS else logging.INFO
         _logger.log(level, "%s: %s", self.pipeline, notice.text, exc_info=error)
+
+
+def _takes_commits(listener: Listener) -> bool:
+    hears = type(listener).on_checkpoint is not Listener.on_checkpoint
+    return hears and not listener.only_fragments

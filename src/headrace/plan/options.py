@@ -167,6 +167,8 @@ def check_options(given: RunOptions) -> Options:
     if lease_s < LEASE_S_MIN:
         raise InvalidPipeline(f"lease= is at least {LEASE_S_MIN} s, not {lease!r}")
     epoch_target_s = duration(given.get("epoch_target", "1s"), what="epoch_target=") / 1e6
+    if not epoch_target_s:
+        raise InvalidPipeline("epoch_target= is longer than 0 s")
     return Options(
         until=until,
         slots=slots,
@@ -243,7 +245,7 @@ def _state_cache(given: RunOptions) -> int | None:
 
 def checkpoint_every(given: int | str) -> Cadence:
     """How often state is made durable: a number of epochs, or a time such as "10s"."""
-    if isinstance(given, str) and given.isdigit():
+    if isinstance(given, str) and given.isdecimal() and len(given) < 10:
         given = int(given)
     if type(given) is int and 1 <= given <= EPOCHS_MAX:
         return Cadence(given)

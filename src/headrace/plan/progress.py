@@ -166,7 +166,8 @@ class EpochProgress(msgspec.Struct, frozen=True):
 
 
 class CheckpointProgress(msgspec.Struct, frozen=True):
-    """The state of one slot became durable with a checkpoint (`checkpoint_every=`).
+    """The state of one slot became durable: with a commit, or with a checkpoint of several epochs
+    (`checkpoint_every=`).
 
     Times are wall times in seconds.
     """
@@ -180,11 +181,12 @@ class CheckpointProgress(msgspec.Struct, frozen=True):
     """The digest of what was written."""
     bytes: int
     queued: float
-    """When it was asked for."""
+    """When it was asked for; with a commit: when the plan of the epoch was made."""
     started: float
-    """When its deltas began to be merged."""
+    """When its deltas began to be merged; with a commit: when the job of the epoch began."""
     durable: float
-    """When it was on disk, or ready to be written with the entry of the log that it rides in."""
+    """When it was on disk, or ready to be written with the entry of the log that it rides in; with
+    a commit: when that was written."""
     adopted: float
     """When the log said so: from here on the deltas are not needed."""
 
@@ -196,7 +198,8 @@ class Notice(msgspec.Struct, frozen=True):
     kind: str
     """away, back (an outage), paused, resumed (by a request), standby, leading, doubt (a likely
     mistake), listener (one has raised), balancer, scaler (a decision about rings, and why),
-    overload (a slot gets a limit, or loses it), repair (lost state is made again)."""
+    overload (a slot gets a limit, or loses it), repair (lost state is made again), reading (a start
+    reads stored values, because their type has changed)."""
     text: str
 
 

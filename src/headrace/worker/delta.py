@@ -36,7 +36,7 @@ def write_delta(run: SlotRun) -> tuple[SlotDelta, int | None]:
     next_wall = indexes[WALL].earliest_time(changes[WALL])
     segment, size, rides = _write_segment(run) if run.cells else (None, 0, False)
     run.slot.leave(segment, changes, run.objects)
-    written = segment is not None and not rides and run.order.plan.written
+    written = run.emitter.written
     return SlotDelta(segment, len(run.cells), size, next_event, next_wall, rides, written), oldest
 
 

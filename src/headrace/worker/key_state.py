@@ -32,6 +32,7 @@ from headrace.state.objects import OBJECT_BYTES
 from headrace.state.segment import Cell
 from headrace.worker.cells import dropped_field_cell, entry_cells, field_cell, is_written
 from headrace.worker.runtime import Live
+from headrace.worker.watching.migrating import call_migrate, misfit
 
 
 class KeyState:
@@ -99,7 +100,7 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
         maps: dict[str, StoredEntries] = {
             name: dict(stored.map_of(key, name).scan(None, None)) for name in names
         }
-        new = _migrated(live, stored, maps)
+        new = _migrated(live, key, stored, maps)
         dropped = _migrate(live, key, stored, new, attributes, kept, expires)
         migrated = _migrate_maps(live, key, stored, new, maps)
     else:
@@ -139,7 +140,9 @@ def load(live: Live, key: bytes, stored: Stored) -> KeyState:
     return state
 
 
-def _migrated(live: Live, stored: Stored, maps: dict[str, StoredEntries]) -> dict[str, Any]:
+def _migrated(
+    live: Live, key: bytes, stored: Stored, maps: dict[str, StoredEntries]
+) -> dict[str, Any]:
     """Calls `migrate` of the class, which turns old fields and maps into new ones.
 
     It does not see expired values. A map that it does not return stays as it is.
@@ -147,7 +150,7 @@ def _migrated(live: Live, stored: Stored, maps: dict[str, StoredEntries]) -> dic
     old = {name: decode_value(data) for name, (data, _) in _living(stored).items()}
     shown = {name: shown_entries(entries, stored.clock) for name, entries in maps.items()}
     shown = {name: entries for name, entries in shown.items() if entries and name not in old}
-    new = dict(live.shape.cls.migrate(old | shown, stored.version)) if old or shown else {}
+    new = call_migrate(live, key, old | shown, stored.version) if old or shown else {}
     for field in live.shape.maps:
         if field.name not in new and field.name in shown:
             new[field.name] = shown[field.name]
@@ -166,7 +169,7 @@ def _migrate_maps(
         try:
             entries = taken_over(field, new.get(field.name, {}), before, stored.clock)
         except (TypeError, msgspec.ValidationError) as error:
-            raise unfit(live, key, field, error) from None
+            raise misfit(live, key, field, error, stored.version) from None
         found.update({(field.name, entry): cell for entry, cell in entries.items()})
     return found
 
@@ -198,7 +201,7 @@ def _migrate(
         try:
             attributes[field.name] = msgspec.convert(new[field.name], field.codec.type)
         except msgspec.ValidationError as error:
-            raise unfit(live, key, field, error) from None
+            raise misfit(live, key, field, error, stored.version) from None
     for field in live.shape.plain:
         if field.name in cells:
             kept[field.name] = b""  # differs from any encoding, so it is written again

@@ -35,6 +35,7 @@ from headrace.worker.dead_letters import send_unread
 from headrace.worker.exchange.controls import ControlRows
 from headrace.worker.exchange.emitter import Emitter
 from headrace.worker.exchange.envelope import Envelope, address_rows
+from headrace.worker.garbage import seldom_collecting
 from headrace.worker.runtime import Runtime
 from headrace.worker.unit import run_unit
 
@@ -57,10 +58,11 @@ def _read(emitter: Emitter, read: ReadTask) -> Report:
     topology = emitter.runtime.topology
     source = topology.graph.injectors[read.stream].source
     needed = topology.columns_read.get(read.stream)
-    if needed is None:
-        reading = source.read(read.split, read.range)
-    else:
-        reading = source.read_columns(read.split, read.range, needed)
+    with seldom_collecting():
+        if needed is None:
+            reading = source.read(read.split, read.range)
+        else:
+            reading = source.read_columns(read.split, read.range, needed)
     mark, newest = _emit(emitter, read, reading)
     return Report(
         label=read.label,

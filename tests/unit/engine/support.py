@@ -67,6 +67,7 @@ class Local:
 
     spark = None
     grows = False
+    held = None
 
     def __init__(self, topology: Topology, store: Store, parallelism: int = 2) -> None:
         self.runtime = Runtime(topology, store, WorkerCache())

@@ -7,6 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.engine.support import Crash, die
 
@@ -16,12 +17,15 @@ from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.setup import Setup
 from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.engine.replay.drop import drop_state
 from headrace.engine.upkeep.applier import Applier
 from headrace.errors import IncompatibleState
 from headrace.limits import Limits
+from headrace.model.values.keys import hash_key
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.next_step import Run
+from headrace.plan.deploy.fold import copy_of
 from headrace.plan.fingerprint import fingerprint
 from headrace.plan.options import Options
 from headrace.plan.state.choice import StateChoice
@@ -183,6 +187,48 @@ def test_a_store_that_restarts_under_a_driver_makes_it_apply_again() -> None:
             break
         world.server.restart()
     assert (world.run(driver), world.state()) == expected()
+
+
+@pytest.mark.parametrize("kind", ["memory", "files", "log"])
+def test_dropped_state_does_not_come_back_with_epochs_that_are_applied_later(
+    kind: str, tmp_path: Path
+) -> None:
+    found = []
+    for each in (kind, "segments"):
+        world = World(kind=each, path=tmp_path / each)
+        driver = world.driver()
+        for _ in range(7):
+            driver.step()
+        driver.close()
+        assert each == "segments" or driver.ledger.applied.epoch < 7, "one is not applied yet"
+        drop_state(world.store, "Basket", None)
+        assert world.state() == {}
+        world.run()
+        found.append(world.state())
+    assert found[0] == found[1] != {}
+
+
+def test_state_that_a_deploy_on_probation_gives_up_is_applied_as_it_was() -> None:
+    """Else a deploy that is taken back would find that the store lacks its last epochs."""
+    world = World()
+    driver = world.driver()
+    for _ in range(4):
+        driver.step()
+    before = driver.ledger.applied.epoch
+    driver.ledger.saved = copy_of(driver.ledger)
+    driver.ledger.applied = driver.ledger.applied.forgotten("Basket", driver.ledger.epoch)
+    driver._applier.proceed()
+    marks = world.backends[0].marks()
+    assert marks.applied == 4 > before and world.backends[0].computations() == ["Basket"]
+    _, commit = driver._applier._work().commits[-1]
+    keys = [key for _, key in world.backends[0].scan("Basket")]
+    hashes = np.array([hash_key(key) for key in keys], np.uint64)
+    stamps = {
+        cell.stamp
+        for cells in world.backends[0].read_fields("Basket", keys, hashes)
+        for cell in cells.values()
+    }
+    assert commit.epoch == 4 and 4 in stamps
 
 
 def test_an_older_copy_is_made_good_as_long_as_commits_are_kept() -> None:

@@ -12,7 +12,13 @@ from tests.unit.engine.support import Count, Crash, counting, die, driver_of, ru
 from tests.unit.systems import FILES, limited
 
 from headrace import failpoints
-from headrace.errors import CorruptCheckpoint, IncompatibleState, SinkError, StoreError
+from headrace.errors import (
+    CorruptCheckpoint,
+    IncompatibleState,
+    InvalidPipeline,
+    SinkError,
+    StoreError,
+)
 from headrace.log import paths
 from headrace.log.identity import Identity
 from headrace.log.sealed import seal
@@ -59,6 +65,14 @@ class Diary(Sink):
 
 def epochs_of(diary: Diary) -> list[int]:
     return [epoch for epoch, _ in diary.delivered]
+
+
+class Aliased(Diary):
+    """A sink whose target has more than one name."""
+
+    def target(self) -> str:
+        assert self.openings, "only an open sink knows it"
+        return "database/public.counts"
 
 
 def two_sinks(first: Sink, second: Sink):
@@ -269,3 +283,9 @@ def test_a_sink_ahead_of_the_checkpoint_is_refused() -> None:
     run(driver, 3)
     with pytest.raises(IncompatibleState, match="has epoch 5, but the checkpoint is at epoch 2"):
         driver_of(topology, copy)
+
+
+def test_two_sinks_that_turn_out_to_be_one_are_refused() -> None:
+    with pytest.raises(InvalidPipeline, match="both write to database/public.counts"):
+        driver_of(two_sinks(Aliased(), Aliased()))
+    driver_of(two_sinks(Aliased(), Diary()))

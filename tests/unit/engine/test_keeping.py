@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor, Future
 from itertools import count
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.unit.engine.support import Crash, Local, counting, die, driver_of, run
-from tests.unit.systems import FILES, with_files
+from tests.unit.systems import FILES, limited, with_files
 
 from headrace import Computation, failpoints, state
 from headrace.engine.driver.driver import Driver
@@ -16,6 +17,7 @@ from headrace.engine.driver.keeping import require_interval
 from headrace.engine.history.recovery import recover
 from headrace.engine.history.savepoints import read_savepoint
 from headrace.engine.replay.checkpoint import Checkpoint
+from headrace.engine.upkeep.fragments import make_fragment
 from headrace.errors import (
     InvalidPipeline,
     NondeterministicCode,
@@ -318,6 +320,57 @@ def test_a_listener_hears_of_every_fragment(tmp_path):
         assert each.pipeline == "counting"
 
 
+class Slots(Listener):
+    def __init__(self):
+        self.heard = []
+
+    def on_checkpoint(self, progress):
+        self.heard.append(progress)
+
+
+class Fragments(Slots):
+    only_fragments = True
+
+
+@pytest.mark.parametrize("rides", [0, 32_000])
+def test_a_listener_hears_of_every_slot_that_a_commit_has_changed(rides):
+    slots, fragments = Slots(), Fragments()
+    store = MemoryStore(limited(ride_bytes_max=rides))
+    began = store.system.wall_s()
+    driver = driver_of(counting(VALUES), store, listeners=(slots, fragments))
+    run(driver, 3)
+    commits = [commit for _, commit in driver.history.commits]
+    changed = {
+        (commit.epoch, slot): delta
+        for commit in commits
+        for slot, delta in commit.deltas["Count"].items()
+        if delta.segment is not None
+    }
+    assert [(p.epoch, p.slot) for p in slots.heard] == list(changed)
+    last = began
+    for each in slots.heard:
+        delta = changed[each.epoch, each.slot]
+        assert each.hash in delta.segment and each.bytes == delta.bytes > 0
+        assert began <= each.queued <= each.started <= each.durable == each.adopted
+        assert each.started >= last or each.epoch == 1
+        last = each.durable if each.slot else last
+    assert fragments.heard == []
+
+
+def test_with_an_interval_a_slot_is_told_once_it_is_durable(tmp_path):
+    slots = Slots()
+    driver = started(tmp_path, 4, listeners=(slots,))
+    run(driver, 5)
+    assert [(p.slot, p.epoch) for p in slots.heard] == [(0, 4), (1, 4)], "no change that may go"
+    riding = Slots()
+    system = limited(ride_bytes_max=32_000)
+    driver = started(
+        tmp_path / "b", 4, store=DiskStore(tmp_path / "b", system), listeners=(riding,)
+    )
+    run(driver, 3)
+    assert {p.epoch for p in riding.heard} == {1, 2, 3}, "what rides is durable with its commit"
+
+
 def test_a_savepoint_names_only_what_is_durable(tmp_path):
     driver = started(tmp_path, 100)
     run(driver, 6)
@@ -388,6 +441,42 @@ def test_the_next_driver_makes_state_durable_before_sinks_get_the_rest(tmp_path)
     assert sink.high_water() == 7 and second.ledger.interval.is_durable
     run(second)
     assert counts(second) == expected()
+
+
+class AtOnce(Executor):
+    """Does what it is given in the calling thread, and tells what it was."""
+
+    def __init__(self, tell):
+        self.tell = tell
+
+    def submit(self, what, /, *args, **given):
+        self.tell(what)
+        future: Future = Future()
+        future.set_result(what(*args, **given))
+        return future
+
+
+@pytest.mark.parametrize(("deliver", "begun_after"), [("committed", [8, 10]), ("durable", [8, 8])])
+def test_fragments_are_spread_over_epochs_unless_sinks_wait_for_them(
+    tmp_path, deliver, begun_after
+):
+    def tell(what):
+        if what is make_fragment:
+            after.append(driver.ledger.epoch)
+
+    system = quick()
+    system.executor = lambda name, threads=1: AtOnce(tell)
+    options = {"background": True, "deliver": deliver}
+    driver = started(tmp_path, 8, store=store_of(tmp_path, system), **options)
+    after: list[int] = []
+    run(driver, 13)
+    assert after == begun_after and driver.ledger.interval.durable(13) == 8
+    run(driver, 3)
+    assert after[2:3] == [16]
+    driver._keeping.complete()
+    assert set(after[2:]) == {16}, "somebody waits for it"
+    run(driver)
+    assert counts(driver) == expected()
 
 
 def test_rings_wait_for_a_checkpoint_that_is_under_way(tmp_path):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import socket
 import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -64,8 +67,67 @@ def test_what_is_alive_after_a_task_is_left_out_of_collections(
         gc.unfreeze()
 
 
-def test_now_and_then_everything_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_worker, "_tasks", python_worker.COLLECT_EVERY - 1)
-    gc.freeze()
+def tasks(count: int) -> int:
+    """Runs the ends of some tasks; after how many of them everything was collected."""
+    collections = 0
+    for _ in range(count):
+        python_worker.spare_collection()
+        if not gc.get_freeze_count():
+            collections += 1
+            gc.collect()  # as Spark does after every task
+    return collections
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that has run for a while, and whose memory is that of its last collection."""
+    monkeypatch.setattr(python_worker, "_tasks", 0)
+    monkeypatch.setattr(python_worker, "_settled", None)
     python_worker.spare_collection()
-    assert gc.get_freeze_count() == 0
+    yield
+    gc.unfreeze()
+
+
+def test_a_process_that_does_not_grow_is_not_collected(settled: None) -> None:
+    assert tasks(10 * python_worker.LOOK_EVERY) == 0
+
+
+def test_cycles_that_user_code_leaves_are_collected_when_the_process_has_grown(
+    settled: None,
+) -> None:
+    alive = weakref.WeakSet[Cycle]()
+    for _ in range(4 * python_worker.LOOK_EVERY):
+        alive.add(Cycle(1 << 18))
+        tasks(1)
+    assert len(alive) <= 2 * python_worker.LOOK_EVERY, "64 MB were left in all"
+
+
+def test_growth_counts_from_the_memory_after_the_last_collection(
+    settled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = 100 << 20
+    monkeypatch.setattr(python_worker, "memory_bytes", lambda: taken)
+    monkeypatch.setattr(python_worker, "_settled", taken)
+    assert tasks(python_worker.LOOK_EVERY) == 0
+    taken = 150 << 20
+    assert tasks(2 * python_worker.LOOK_EVERY) == 1, "it is all alive, so it counts as settled"
+    taken = 90 << 20
+    assert tasks(python_worker.LOOK_EVERY) == 0
+    taken = 150 << 20
+    assert tasks(python_worker.LOOK_EVERY) == 1
+
+
+def test_everything_is_collected_now_and_then_where_the_system_does_not_tell_its_memory(
+    settled: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(python_worker, "_MEMORY", str(tmp_path / "missing"))
+    assert tasks(3 * python_worker.LOOK_EVERY) == 3
+
+
+class Cycle:
+    """An object that only a collection frees."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = bytearray(size)
+        self.bytes[::4096] = b"." * len(self.bytes[::4096])  # so that it takes memory
+        self.me = self

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from headrace.engine.spark.segment_copies import NearStore, near_directory
+from headrace.engine.spark.segment_copies import (
+    NearStore,
+    near_directory,
+    near_store,
+    store_on_executor,
+)
 from headrace.log import paths
 from headrace.log.content import digest_of, map_named
 from headrace.log.entry import COMMIT
 from headrace.log.epochlog import EpochLog
+from headrace.log.holding import HoldingStore
 from headrace.log.identity import claim_identity
 from headrace.store.disk import DiskStore
 
@@ -158,3 +164,19 @@ def test_a_segment_that_rides_in_the_log_is_kept_nearby_and_read_there(
     made = segment(6, b"made here")
     another.keep_near(made, b"made here")
     assert map_named(near(far, tmp_path), made, 9).to_pybytes() == b"made here"
+
+
+def test_an_executor_holds_deltas_only_in_a_directory_that_its_processes_share(
+    far: DiskStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path / 'one'},{tmp_path / 'two'}")
+    holding = store_on_executor(far.location, 100, holds=True)
+    assert isinstance(holding, HoldingStore)
+    assert holding.disk.location.startswith(str(tmp_path / "one"))
+    copies = near_store(holding)
+    assert copies is not None and not copies.near.location.startswith(holding.disk.location)
+    assert not holding.disk.location.startswith(copies.near.location), "it is not made room in"
+    assert isinstance(store_on_executor(far.location, 100, holds=False), NearStore)
+    assert isinstance(store_on_executor(far.location, 0, holds=True), DiskStore)
+    monkeypatch.delenv("SPARK_LOCAL_DIRS")
+    assert isinstance(store_on_executor(far.location, 100, holds=True), NearStore)

@@ -2,8 +2,12 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from headrace.engine.spark.jvm_noise import NoFarewell
 
 NOISE = "WARNING: Using incubator modules: jdk.incubator.vector"
 
@@ -49,3 +53,35 @@ def test_a_start_that_fails_leaves_its_words_to_the_caller() -> None:
     answer = run(fails=True)
     assert answer.stdout == "said ['early']\n"
     assert answer.stderr == ""
+
+
+class Server:
+    """Tells of every error, as the one to which the JVM sends its counters does."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def handle_error(self, request: Any, address: Any) -> None:
+        self.told.append(type(sys.exception()).__name__)
+
+    def fail(self, error: Exception) -> None:
+        try:
+            raise error
+        except Exception:
+            self.handle_error(None, None)
+
+
+@pytest.mark.parametrize("status", [None, -9])
+def test_a_connection_that_a_dying_jvm_ends_or_breaks_is_not_told_at_length(
+    status: int | None,
+) -> None:
+    """Nor after the run, if the JVM is dead: the thread that reads may be behind."""
+    server, jvm = Server(), SimpleNamespace(poll=lambda: status)
+    context = SimpleNamespace(_accumulatorServer=server, _gateway=SimpleNamespace(proc=jvm))
+    quiet = NoFarewell(context)
+    for error in (EOFError(), ConnectionResetError(), ValueError()):
+        server.fail(error)
+    assert server.told == ["ValueError"]
+    quiet.end()
+    server.fail(EOFError())
+    assert server.told == ["ValueError"] + ["EOFError"] * (status is None)

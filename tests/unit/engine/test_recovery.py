@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.unit.engine.support import Crash, counting, die, driver_of, run
+from tests.unit.systems import limited
 
 from headrace import Computation, failpoints, state
 from headrace.engine.history.recovery import History, recover
@@ -17,9 +20,11 @@ from headrace.limits import LIMITS
 from headrace.log import paths
 from headrace.log.entry import COMMIT, PLAN, VOID
 from headrace.log.epochlog import EpochLog
+from headrace.log.missing import without_log
 from headrace.model.source import Range, Reading, Source, Timing, positions
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.sources import memory, text
+from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
 
 VALUES = [i * 7 % 10 for i in range(300)]
@@ -303,3 +308,31 @@ def test_a_crash_around_a_write_is_repeated_or_kept_never_half_done(name: str) -
     assert successor.ledger.counters.records == 20
     sink = topology.graph.outlets["counts"].sink
     assert len(sink.rows) == 20
+
+
+@pytest.mark.parametrize("rides", [0, 32_000])
+def test_a_start_without_the_log_is_refused(rides: int, tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, limited(ride_bytes_max=rides))
+    run(driver_of(counting(VALUES[:20]), store), 3)
+    (tmp_path / "LEASE").write_bytes(b"as a leading driver leaves it")
+    shutil.rmtree(tmp_path / "log")
+    before = sorted(tmp_path.rglob("*"))
+    for _ in range(2):
+        with pytest.raises(CorruptCheckpoint, match="the log is missing.*is there.*Put back"):
+            driver_of(counting(VALUES[:20]), store)
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is written"
+
+
+@pytest.mark.parametrize("name", [n for n in failpoints.NAMES if n not in failpoints.ASKED])
+def test_a_crash_of_the_first_driver_in_its_first_epoch_is_no_missing_log(name: str) -> None:
+    topology, store = counting(VALUES[:20]), MemoryStore(limited(ride_bytes_max=0))
+    failpoints.arm(name, die)
+    try:
+        with suppress(Crash):
+            run(driver_of(topology, store), 1)
+    finally:
+        failpoints.disarm()
+    assert without_log(store) == ""
+    successor = driver_of(topology, store)
+    run(successor)
+    assert successor.ledger.counters.records == 20

@@ -12,6 +12,7 @@ from headrace.engine.replay.restore import restore_savepoint
 from headrace.errors import IncompatibleState, InvalidPipeline, SinkError, StoreError
 from headrace.log.identity import Identity, read_identity, replace_identity
 from headrace.plan.control import ControlRequest
+from headrace.plan.decisions import control as decisions
 from headrace.sinks import jsonl
 from headrace.store.disk import DiskStore
 from headrace.store.memory import MemoryStore
@@ -198,3 +199,28 @@ def test_a_savepoint_is_restored_only_into_an_empty_place():
     for to in (other, store):
         with pytest.raises(InvalidPipeline, match="is not empty"):
             restore_savepoint(store, "here", to)
+
+
+def test_a_savepoint_is_no_number_and_one_of_an_earlier_release_is_found(monkeypatch):
+    store = store_of()
+    driver = driver_of(counting(VALUES), store, retain_epochs=9)
+    run(driver, 4)
+    refused = ask(driver, "savepoint", "2")
+    assert refused.verdict == "refused" and "number of an epoch" in refused.message
+    assert ask(driver, "savepoint", "2b").verdict == "taken"
+    assert counts(Checkpoint(store, at="2")) == counts(Checkpoint(store, at=2)) == expected(6)
+    monkeypatch.setattr(decisions, "is_epoch", lambda name: False)  # as it was
+    ask(driver, "savepoint", "2")
+    assert counts(Checkpoint(store, at="2")) == expected(12)
+    assert counts(Checkpoint(store, at=2)) == expected(6)
+
+
+@pytest.mark.parametrize("at", ["", "²", "9" * 5000, "-1", " 2"])
+def test_what_is_neither_an_epoch_nor_a_savepoint_is_refused(at):
+    store = store_of()
+    driver = driver_of(counting(VALUES), store, retain_epochs=9)
+    run(driver, 4)
+    with pytest.raises(IncompatibleState, match="has no savepoint"):
+        Checkpoint(store, at=at)
+    with pytest.raises(IncompatibleState, match="has no savepoint"):
+        list(Checkpoint(store).diff(at, 2))

@@ -51,6 +51,7 @@ class Executors:
     spark = None
     parallelism = 2
     grows = False
+    held = None
 
     def __init__(self, topology: Topology, root: Path, near: Path, replicas: bool) -> None:
         self.topology = topology

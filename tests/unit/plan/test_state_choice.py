@@ -49,6 +49,17 @@ def test_a_checkpoint_stays_with_its_store() -> None:
         refuse_other_state(Ledger(epoch=1), StateChoice("log"), "here")
 
 
+def test_options_that_only_say_how_to_ask_may_change() -> None:
+    ledger = Ledger(epoch=3, applied=AppliedState("redis://h:1/0?durability=everysec"))
+    for given in ("redis://:pw@h:1/0", "redis://h:1/0?timeout=9s&durability=always"):
+        refuse_other_state(ledger, StateChoice(given), "here")
+    hbase = Ledger(epoch=3, applied=AppliedState("hbase://h:1/t?timeout=1s"))
+    refuse_other_state(hbase, StateChoice("hbase://h:1/t"), "here")
+    for has, given in ((ledger, "redis://h:1/1"), (hbase, "hbase://h:1/t?durability=flush")):
+        with pytest.raises(IncompatibleState, match="here keeps its state in"):
+            refuse_other_state(has, StateChoice(given), "here")
+
+
 def test_what_needs_history_is_refused_by_name() -> None:
     with pytest.raises(IncompatibleState, match="a replay of epoch 3 .*state='files'"):
         refuse_without_history(Ledger(applied=AppliedState("files")), "a replay of epoch 3")
@@ -75,3 +86,17 @@ def test_dropped_state_does_not_come_back_under_the_same_name() -> None:
 
 def test_an_epoch_waits_when_too_many_are_unapplied() -> None:
     assert not unapplied_over(8, 4, 4) and unapplied_over(9, 4, 4)
+
+
+def test_what_was_dropped_is_told_by_its_epoch_and_not_by_a_name_like_it() -> None:
+    dropped = AppliedState("log").forgotten("A", 7)
+    assert dropped.is_forgotten("A", 7) and not dropped.is_forgotten("A", 8)
+    assert not dropped.is_forgotten("B", 7)
+    renamed = dropped.renamed("A", "B")
+    assert renamed.is_forgotten("A", 7) and not renamed.is_forgotten("B", 7)
+    likely = AppliedState("log").renamed("A@7", "A")
+    assert likely.named("A") == "A@7" and not likely.is_forgotten("A", 3)
+    assert not AppliedState("log").is_forgotten("A@7", 3)
+    again = dropped.forgotten("A", 7)
+    assert again.named("A") != dropped.named("A") and again.is_forgotten("A", 7)
+    assert again.forgotten("A", 9).named("A") == "A@9"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import pandas
 import pyarrow as pa
 import pytest
 from tests.unit.pipelines import at, one
@@ -361,6 +362,22 @@ def test_requests_and_answers_are_any_plain_data(model):
     assert seen[0] == given
 
 
+def test_keys_and_pairs_of_a_dict_are_requests_in_its_order(model):
+    @service(batch=10, log="with the commit")
+    def joined(values: list[Any]) -> list[str]:
+        return [" ".join(map(str, value)) for value in values]
+
+    class OfADict(Computation):
+        def process_record(self, record, ctx):
+            given = {"be": 1, "as": 2}
+            for requests in (given.keys(), given.items()):
+                ctx.produce(ctx.call_many(joined, requests))
+
+    with Harness(one(OfADict), picklable=False) as h:
+        h.send("in", at(1))
+        assert h.read("out") == [["b e", "a s"], ["be 1", "as 2"]]
+
+
 def test_answers_may_come_as_arrays(model):
     import numpy as np
 
@@ -450,6 +467,8 @@ def test_limits_that_make_no_sense_are_refused(options, message):
         (lambda ctx: ctx.call(score, "a", "b"), "takes one request for each call, not 2"),
         (lambda ctx: ctx.call_many(score, "abc"), "requests are a list, not str"),
         (lambda ctx: ctx.call_many(score, {"a": 1}), "requests are a list, not dict"),
+        (lambda ctx: ctx.call_many(score, {"a", "b"}), "requests are a list, not set"),
+        (lambda ctx: ctx.call_many(score, pandas.DataFrame({"a": [1]})), "a list, not DataFrame"),
         (
             lambda ctx: ctx.call_many(score, ["a", object()]),
             "request 1: its arguments must be plain",

@@ -5,7 +5,7 @@ from tests.unit.pipelines import at, one
 from tests.unit.worker.test_state import onward
 
 from headrace import Computation, Map, state
-from headrace.errors import IncompatibleState
+from headrace.errors import IncompatibleState, UserCodeError
 from headrace.testing import Harness
 
 
@@ -126,6 +126,39 @@ def test_maps_that_migrate_does_not_return_stay(written):
         found = h.state("C", "a")
         assert found.n == 107 and found.old == {5: "five"}
         assert found.seen == {"a": 1, "bb": 2, "new": 9}
+
+
+class Raises(First, version=2):
+    @classmethod
+    def migrate(cls, fields, version):
+        return {"n": fields["missing"]}
+
+
+class ReturnsNothing(First, version=2):
+    @classmethod
+    def migrate(cls, fields, version):
+        fields["n"] = 8
+
+
+class Misspelt(First, version=2):
+    @classmethod
+    def migrate(cls, fields, version):
+        return {**fields, "sen": fields.pop("seen")}
+
+
+@pytest.mark.parametrize(
+    ("cls", "says"),
+    [
+        (Raises, "KeyError: 'missing'\n(?s:.*)Fix migrate"),
+        (ReturnsNothing, "it returned None, and not a dict"),
+        (Misspelt, "it returned 'sen', and Misspelt has no such field"),
+    ],
+)
+def test_a_migrate_that_fails_stops_the_run_at_once_and_its_key_is_named(written, cls, says):
+    with onward(written, cls) as h:
+        with pytest.raises(UserCodeError, match=f"key 'a': migrate.. from version 1 to 2: {says}"):
+            h.send("in", at(2, "a"))
+            h.settle()
 
 
 @pytest.mark.parametrize(("cls", "says"), [(Wrong, "Expected `int`"), (NoDict, "takes a dict")])

@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any
 
-from headrace.engine.driver.outlets import has, high_water, named
+from headrace.engine.driver.outlets import has, high_water, named, refuse_one_target
 from headrace.errors import (
     CorruptCheckpoint,
     HeadraceError,
@@ -109,6 +109,7 @@ class Deliverer:
                     f"{committed}: was it put back to an older copy? Give the sink a fresh place, "
                     "or restore the checkpoint under a new id"
                 )
+        refuse_one_target(self._opened)
 
     def catch_up(
         self,

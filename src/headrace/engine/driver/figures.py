@@ -11,12 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from headrace.engine.driver.setup import Setup
+from headrace.log.paths import digest_in
 from headrace.plan.counters import Counters
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Commit
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
-from headrace.plan.progress import ComputationProgress, DeadLetter, Phases, RunSummary
+from headrace.plan.progress import (
+    CheckpointProgress,
+    ComputationProgress,
+    DeadLetter,
+    Phases,
+    RunSummary,
+)
 from headrace.plan.summary import lowest_watermark, progress_of, summary_of
 
 PLANNING, JOB, JUDGE, COMMITTING, DELIVER = Phases.__struct_fields__
@@ -45,6 +52,10 @@ class Figures:
         """How many epochs this run has committed."""
         self.backlog: int | None = None
         """About how many records wait to be read, after the plan that was made last."""
+        self._wall_s = setup.store.system.wall_s
+        self._planned_s = self._queued_s = self._started_s = self._durable_s = 0.0
+        """When the last plan was made, and, of this epoch, when its plan was made, its job began,
+        and its commit was written."""
         self._sizes: dict[str, int] = {}
         self._sizes_at_s = 0.0
 
@@ -53,6 +64,9 @@ class Figures:
     def begin(self) -> None:
         """The job of a plan begins soon."""
         self.watch.begin()
+        if self._listeners.take_commits:
+            self._started_s = self._wall_s()
+            self._queued_s = min(self._planned_s or self._started_s, self._started_s)
 
     def time(
         self, act: str, call: Callable[_Given, _Found], *given: _Given.args, **more: _Given.kwargs
@@ -65,6 +79,10 @@ class Figures:
             return call(*given, **more)
         finally:
             self.watch.leave()
+            if self._listeners.take_commits and act == PLANNING:
+                self._planned_s = self._wall_s()
+            elif self._listeners.take_commits and act == COMMITTING:
+                self._durable_s = self._wall_s()
 
     def seconds(self) -> float:
         """How long the epoch has taken so far."""
@@ -81,6 +99,8 @@ class Figures:
         """Tells listeners of a committed epoch."""
         if not self._listeners:
             return
+        if self._listeners.take_commits:
+            self._report_slots(commit)
         counted, used = self.counted(), self._used()
         progress = progress_of(
             self._graph.name, commit, self._ledger, counted, seconds, self.watermark(), used
@@ -95,6 +115,22 @@ class Figures:
                 letters=tuple(self._measured.take_letters()),
             )
         )
+
+    def _report_slots(self, commit: Commit) -> None:
+        """Tells of each slot that the commit has changed, unless some of it was only written."""
+        for name, deltas in commit.deltas.items():
+            slots = self._ledger.slots.get(name, {})
+            for slot, delta in deltas.items():
+                state = slots.get(slot)
+                if delta.segment is None or state is None or any(e.written for e in state.entries):
+                    continue
+                self._listeners.committed(
+                    CheckpointProgress(
+                        self._graph.name, name, slot, commit.epoch, digest_in(delta.segment),
+                        delta.bytes, self._queued_s, self._started_s, self._durable_s,
+                        self._durable_s,
+                    )
+                )  # fmt: skip
 
     def _computations(self, counted: Counters) -> dict[str, ComputationProgress]:
         found, ledger = {}, self._ledger

@@ -26,6 +26,7 @@ from headrace.log.identity import (
     replace_identity,
     require_present,
 )
+from headrace.log.missing import refuse_without_log
 from headrace.plan.control import ASKED, STOPPED
 from headrace.plan.deploy.code import STANDBY, START, GenerationBody
 from headrace.plan.deploy.contract import Contract, contract_of
@@ -151,6 +152,7 @@ class Follower:
         if lapsed is not None and self.checkpoint:
             require_present(self.store, self.checkpoint)  # a standby creates no new checkpoint
         else:
+            refuse_without_log(self.store)
             self.checkpoint = claim_identity(self.store, self.graph.name).id
         make_directories(self.store, self.topology)
         self.follow()
@@ -162,7 +164,10 @@ class Follower:
         if role.role == START and self.ledger.code.probation is None:
             opens = self.setup.opens
             opened = opens and partial(opens, self.ledger.identity or self.checkpoint)
-            refuse_unreadable(self.store, self.ledger, self.contract, self.topology, opened)
+            refuse_unreadable(
+                self.store, self.ledger, self.contract, self.topology, opened,
+                partial(self.listeners.notice, "reading"),
+            )  # fmt: skip
         made: list[GenerationBody] = []
 
         by_itself = self.setup.options.supervised or role.role != START

@@ -16,7 +16,13 @@ from headrace.log import paths
 from headrace.model.source import Change, Range, Seen, Source, Timing, Workspace
 from headrace.model.values.time import BEGINNING, END
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.decisions.changed_input import FINISHED, Compared, compare_split, refused
+from headrace.plan.decisions.changed_input import (
+    FINISHED,
+    UNREAD,
+    Compared,
+    compare_split,
+    refused,
+)
 from headrace.plan.decisions.next_step import Offer, missing
 from headrace.plan.epoch import Sealing, SplitState
 from headrace.plan.ledger import Ledger
@@ -84,8 +90,11 @@ class Injectors:
             for split, state in known.items():
                 own = {name: s for name, s in state.seen.items() if (split, name) in parts}
                 seen[split] = {**seen.get(split, {}), **own}
+            begun = {*seen, *self._closed[stream]}
+            unread = {s: {"": was} for s, was in source.unread().items() if s not in begun}
+            seen |= unread
             for split in sorted(seen):
-                state = known.get(split, FINISHED)
+                state = known.get(split, UNREAD if split in unread else FINISHED)
                 compare_split(stream, source, split, state, seen[split], accept, found)
             source.finished(self._closed[stream])
         found.notices += [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from headrace.engine.upkeep.held import HeldDeltas
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
 from headrace.plan.progress import StoreUse
@@ -50,6 +51,7 @@ class LocalSubstrate:
     spark = None
     parallelism = 1
     grows = False
+    held: HeldDeltas | None = None
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from headrace.errors import IncompatibleState, SinkError, StoreError
+from headrace.errors import IncompatibleState, InvalidPipeline, SinkError, StoreError
 from headrace.pipeline.graph.graph import Outlet
 from headrace.store.store import Store
 
@@ -17,6 +17,18 @@ def named(outlet: Outlet) -> Iterator[None]:
         yield
     except IncompatibleState as error:
         raise IncompatibleState(f"sink {outlet.name!r}: {error}") from error
+
+
+def refuse_one_target(outlets: Iterable[Outlet]) -> None:
+    """Refuses two open sinks that turn out to write to one target: it keeps one last epoch."""
+    targets: dict[str, str] = {}
+    for outlet in outlets:
+        target = outlet.sink.target()
+        if target is not None and targets.setdefault(target, outlet.name) != outlet.name:
+            raise InvalidPipeline(
+                f"sinks {targets[target]!r} and {outlet.name!r} both write to {target}, which "
+                "would take the epochs of one for those of the other: give each its own"
+            )
 
 
 def has(store: Store | None, name: str) -> bool:

@@ -13,6 +13,7 @@ from headrace.engine.jobs.attempts import Attempts
 from headrace.engine.jobs.stragglers import StragglerWatch
 from headrace.engine.upkeep.applier import Applier
 from headrace.engine.upkeep.compactor import Compactor
+from headrace.engine.upkeep.held import HeldDeltas
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
@@ -32,6 +33,8 @@ class Substrate(Protocol):
     parallelism: int
     grows: bool
     """Whether it gets more executors when levels have more tasks."""
+    held: HeldDeltas | None
+    """The disks of executors, where the store is no directory that all of them share; else None."""
 
     def run(self, order: WorkOrder, /) -> Sequence[Report]: ...
     def gone(self) -> str | None: ...

@@ -17,6 +17,7 @@ import msgspec
 from headrace.errors import HeadraceError, StoreError
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
+from headrace.model.values.shown import encodable
 from headrace.plan.deploy.code import STANDBY
 from headrace.store.counts import LEASE, counted_as
 from headrace.store.store import Store
@@ -213,7 +214,7 @@ class LeaseKeeper:
                 count=self._lease.count + 1,
                 epoch=self._epoch(),
                 state=state,
-                reason=reason,
+                reason=encodable(reason),
             )
             write_lease(self._store, self._lease)
         except (OSError, StoreError):

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.errors import Fenced, HeadraceError, SparkError
+from headrace.model.values.shown import encodable
 from headrace.model.values.time import show_instant
 from headrace.plan.decisions.transient import (
     HICCUP_S,
@@ -136,7 +137,7 @@ class Retry:
         self._unsaid, self._unsaid_s = 0, 0.0
 
     def _announce(self, error: Exception) -> None:
-        part, said = part_of(error), str(error)
+        part, said = part_of(error), encodable(str(error))
         new = self.outage is None or self.outage.part != part
         self.outage = Outage(part, self._began_wall, said, self._tries)
         if new:

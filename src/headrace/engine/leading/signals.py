@@ -45,3 +45,29 @@ def graceful_stop(stop: Callable[[], object], say: str = "") -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """While inside, before a run begins, SIGTERM ends the program in good order, with status 0.
+
+    Nothing has happened then that would have to be completed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    asked = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        raise SystemExit(0)
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        if asked:  # not said in the handler: standard error may be Spark's for a while
+            os.write(2, b"\nStopped before the run began.\n")
+        signal.signal(signal.SIGTERM, before)

@@ -16,6 +16,7 @@ import msgspec
 from headrace.errors import HeadraceError, StoreError
 from headrace.log import paths
 from headrace.log.sealed import seal, unseal
+from headrace.model.values.shown import encodable
 from headrace.pipeline.graph.graph import To
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.transient import Outage
@@ -162,7 +163,9 @@ class StatusBoard(Listener):
 
     def on_notice(self, notice: Notice) -> None:
         """Notes a notice."""
-        self._notices.append(TimedNotice(self._wall(), notice.kind, notice.text[:TEXT_MAX]))
+        self._notices.append(
+            TimedNotice(self._wall(), notice.kind, encodable(notice.text[:TEXT_MAX]))
+        )
         self.events += 1
 
     def on_end(self, summary: RunSummary) -> None:

@@ -20,27 +20,29 @@ from headrace.engine.primitives import sql as queries
 from headrace.engine.primitives.backups.taking import BackupReport, back_up
 from headrace.engine.primitives.compact import Compacted, compact_stopped
 from headrace.engine.primitives.epoch_state import EpochState, State
-from headrace.engine.primitives.export import Exported, as_table, export
+from headrace.engine.primitives.export import Exported, as_table, declared_fields, export
 from headrace.engine.primitives.parts import StatePart
-from headrace.engine.primitives.pinning import Moment, ledger_of, pinned_state
+from headrace.engine.primitives.pinning import Moment, ledger_of, pinned_state, say_older
 from headrace.engine.primitives.stores.standing import standing_state
 from headrace.engine.primitives.stores.store_access import StoreAccess
 from headrace.engine.primitives.verified import Verified
 from headrace.engine.primitives.verify import verify_checkpoint
 from headrace.engine.upkeep.pins import HeldPin
-from headrace.errors import CorruptCheckpoint, StoreError
+from headrace.errors import CorruptCheckpoint, IncompatibleState, StoreError
 from headrace.log.epochlog import EpochLog
 from headrace.log.identity import read_identity
 from headrace.plan.control import Savepoint
 from headrace.plan.state.applied import SEGMENTS
 from headrace.plan.state.choice import refuse_without_history
-from headrace.state.backend import OpenState, StateView, Stored
+from headrace.state.backend import OpenState, PlaceGone, StateView, Stored
 from headrace.state.backends.moment import TRIES_MAX
 from headrace.state.values import lost_of
 from headrace.store.location import checkpoint_store, no_checkpoint
 from headrace.store.store import Store
 
 _KEEP_EVERY = 1000
+_RETURNS_MAX = 3
+"""How often a look goes back to the last durable epoch: a running pipeline makes others."""
 
 Place = str | os.PathLike[str] | Store
 Pinned = tuple[EpochState, HeldPin]
@@ -133,6 +135,12 @@ class Checkpoint:
         """The computations that have state in this checkpoint."""
         return self._state.computations
 
+    def fields(self, computation: str) -> dict[str, str]:
+        """The fields of a computation with their types, as the code in force declares them; {} if
+        it is not known."""
+        self._state.require(computation)
+        return declared_fields(self._state, computation)
+
     def sizes(self, computation: str) -> tuple[int, int, int]:
         """(slots, segments, bytes) of a computation."""
         self._state.require(computation)
@@ -145,21 +153,42 @@ class Checkpoint:
     def _again(self, act: Callable[[EpochState], _Found]) -> _Found:
         """Reads; looks again where a running pipeline has collected a file before it was opened, or
         has gone on with its state store (O8)."""
+        returns = 0
         for _ in range(TRIES_MAX):
             try:
                 found = act(self._state)
                 if self._state.is_moment():
                     return found
                 self.refresh()
+            except PlaceGone:
+                self.refresh()
             except CorruptCheckpoint:
-                epoch = self.epoch
-                if self.refresh().epoch == epoch:
+                position = self._log.position  # an entry may adopt a checkpoint without an epoch
+                if returns < _RETURNS_MAX and self._go_back():
+                    returns += 1
+                elif returns == _RETURNS_MAX:
+                    raise
+                elif self.refresh()._log.position == position:
                     self._refuse_lost()
                     raise
         raise StoreError(
             f"{self._store.where()} could not be read as of one epoch in {TRIES_MAX} tries: the "
             "pipeline went on meanwhile; read fewer keys at once, or pause the pipeline"
         )
+
+    def _go_back(self) -> bool:
+        """Looks at the last durable epoch from now on, until `refresh`, if what came after it lies
+        on executors' own disks; returns whether it does."""
+        ledger = self._state.ledger
+        durable = ledger.interval.durable(ledger.epoch)
+        if self._at is not None or not self._store.is_far or durable in (0, ledger.epoch):
+            return False
+        try:
+            self._state = EpochState(self._store, ledger_of(self._store, durable), self._access)
+        except IncompatibleState:
+            return False  # it is not kept any more: the pipeline has made another checkpoint
+        say_older(self._store, durable, ledger.epoch)
+        return True
 
     def _refuse_lost(self) -> None:
         """Raises if changes are lost that were not durable yet: that is no damage (M5)."""
@@ -168,7 +197,8 @@ class Checkpoint:
         if lost := lost_of(self._store, entries):
             raise StoreError(
                 f"{len(lost)} changes of state in {self._store.where()} were not durable yet, and "
-                "are lost; the pipeline makes them again with its next epoch: read again then"
+                "are lost, or lie on executors' own disks; read again after the next checkpoint "
+                "(`headrace state checkpoint` asks for one), or look at a savepoint"
             )
 
     def view(self, computation: str) -> StateView:

@@ -40,6 +40,7 @@ from headrace.plan.rings.classes import SegmentSlice, SlotLedger
 from headrace.plan.rings.manifest import newest_first
 from headrace.plan.rings.ring import SlotRecords
 from headrace.state.compaction import merge_without, parts_of
+from headrace.state.values import lost_of
 from headrace.store.store import Store
 
 _RETAIN = 16
@@ -54,6 +55,8 @@ class DroppedState(msgspec.Struct, frozen=True):
     """How many live cells (fields, entries, timers, waiting records) were removed."""
     missing: tuple[Any, ...] = ()
     """Keys that had no state."""
+    kept_in: str = ""
+    """The state store that has cells too; nothing reads them any more. "" if there is none."""
 
 
 def drop_state(store: Store, computation: str, keys: Sequence[Any] | None) -> DroppedState:
@@ -73,10 +76,18 @@ def drop_state(store: Store, computation: str, keys: Sequence[Any] | None) -> Dr
         history.fold(position, entry)
     ledger = history.ledger
     slots = ledger.slots[computation]
+    if keys is not None and lost_of(store, [e for slot in slots.values() for e in slot.entries]):
+        raise IncompatibleState(
+            f"{store.where()}: its last driver ended before the newest state was durable, and what "
+            "it has not kept must be made again first: start the pipeline, stop it with `headrace "
+            "stop`, and drop the keys then"
+        )
     if keys is None:
         cells = sum(entry.rows for slot in slots.values() for entry in slot.entries)
         drop = Drop(computation, dict.fromkeys(slots, ()), "the whole computation", whole=True)
-        found = DroppedState(ledger.epoch, cells)
+        found = DroppedState(
+            ledger.epoch, cells, (), ledger.applied.backend if ledger.applied.copies else ""
+        )
     else:
         drop, found = _without(store, history, computation, keys)
     if drop.slots:

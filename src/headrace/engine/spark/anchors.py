@@ -17,17 +17,17 @@ Three things look odd, and have these reasons:
 
 from __future__ import annotations
 
-import os
-import platform
+import logging
 import secrets
+import threading
+import time
 import warnings
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.functions import col, lit
 
+from headrace.engine.spark.tasks import tell_place
 from headrace.plan.decisions.placement import (
     Placement,
     best,
@@ -42,10 +42,17 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
+_logger = logging.getLogger("headrace.anchors")
+
 BUILDS_MAX = 3
 """How many anchors are built to find an even one."""
 STANDBY_BUILDS_MAX = 10
 """How many more anchors are built to find replicas for every task."""
+REST_S = 30.0
+"""So long after an executor has left, no replicas are chosen again: most often another one comes.
+A task of the jobs that choose them would be the first task on it, which takes seconds."""
+PLACES = "task int, executor string"
+"""What `tell_place` says."""
 
 
 class Anchor:
@@ -72,34 +79,80 @@ class Anchor:
         return joined.select(*rows.columns)
 
 
+class WarmUp:
+    """A small job beside the epochs, after which new executors answer as fast as the others.
+
+    The first task on an executor takes seconds: its JVM loads classes, and a Python worker starts
+    and imports modules. The job has no place of its own, so the idle executors get its tasks.
+    """
+
+    def __init__(self, session: SparkSession, cores: int) -> None:
+        self._session, self._cores = session, cores
+        self._thread = threading.Thread(target=self._run, name="headrace-warm-up", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the job has ended, well or not."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            numbers = self._session.range(0, self._cores, 1, self._cores)
+            numbers.mapInArrow(tell_place, PLACES).collect()
+        except Exception as error:  # Spark and py4j raise different types.
+            _logger.debug("new executors could not be warmed up: %s", str(error)[:500])
+
+
 class Anchors:
     """Builds anchors, and rebuilds them when executors join and tasks are spread unevenly."""
 
-    def __init__(self, session: SparkSession, context: SparkContext, replicas: int) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        context: SparkContext,
+        replicas: int,
+        uptime_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._session = session
         self._context = context
         self._replicas = replicas
+        self._uptime_s = uptime_s
         self._anchor: Anchor | None = None
         self._cores = 0
         self._uncertain = False
+        self.waits = False
+        """Whether tasks are to be spread again, as soon as they need not stay where they are."""
+        self._warm_up: WarmUp | None = None
+        """The job that warms up executors that have joined, until its end was noticed."""
+        self._rests_until_s: float | None = None
+        """When replicas are chosen again at the latest, after an executor has left."""
         _warn_of_settings(context)
 
-    def refresh(self) -> bool:
-        """Checks whether executors have joined or left; True if anchors changed."""
-        cores = int(self._context.defaultParallelism)
-        if cores == self._cores and not self._uncertain:
+    def refresh(self, stays: Callable[[], bool] = lambda: False) -> bool:
+        """Checks whether executors have joined or left; True if anchors changed.
+
+        Tasks move to an executor that has joined only when it is warm. Until then epochs go on
+        where they are. They do not move either while `stays` says that something which only their
+        executor has is still needed (M6).
+        """
+        looks = self._look_around()
+        if not looks and (not self.waits or stays()):
             return False
-        self._cores, self._uncertain = cores, False
         anchor = self._anchor
         if anchor is None:
             return False
         home, *others = [self._locate(frame) for frame in anchor.frames]
         executors = self._executors([home])
-        if excess(home, executors):
+        is_cold = self._warm_up is not None
+        rests = is_cold or self._rests_until_s is not None
+        self.waits = bool(excess(home, executors)) and not is_cold
+        if self.waits and not stays():
+            self.waits = False
             self._anchor = self._build(len(home), home)
             _release(anchor)
             return True
-        if lacking(home, others, self._possible(executors)):
+        if not self.waits and lacking(home, others, self._possible(executors)) and not rests:
             # The tasks stay where they are; only new replicas are chosen.
             first, *rest = anchor.frames
             spare = list(zip(rest, others, strict=True))
@@ -108,6 +161,21 @@ class Anchors:
         anchor.home = home
         self._assign(anchor, others)
         return False
+
+    def _look_around(self) -> bool:
+        """Whether it is to be checked where the anchors lie; warms up executors that joined."""
+        cores = int(self._context.defaultParallelism)
+        checks = self._uncertain or cores < self._cores
+        if cores < self._cores:
+            self._rests_until_s = self._uptime_s() + REST_S
+        if cores > self._cores:
+            self._warm_up = WarmUp(self._session, cores)
+        elif self._warm_up is not None and self._warm_up.is_done:
+            self._warm_up, self._rests_until_s, checks = None, None, True
+        elif self._rests_until_s is not None and self._uptime_s() >= self._rests_until_s:
+            self._rests_until_s, checks = None, True
+        self._cores, self._uncertain = cores, False
+        return checks
 
     def use(self, tasks: int) -> bool:
         """Prepares the anchors for that many tasks; True if they are new."""
@@ -120,6 +188,11 @@ class Anchors:
             # Spark's dynamic allocation frees an executor only when it holds no anchor.
             _release(known)
         return True
+
+    @property
+    def known(self) -> Anchor | None:
+        """The anchors in use; None if there are none yet."""
+        return self._anchor
 
     @property
     def current(self) -> Anchor:
@@ -194,7 +267,7 @@ class Anchors:
 
     def _locate(self, frame: DataFrame) -> Placement:
         """The executor of each task; builds the frame if it is not cached yet."""
-        told = frame.mapInArrow(_tell, "task int, executor string").collect()
+        told = frame.mapInArrow(tell_place, PLACES).collect()
         return tuple(name for _, name in sorted((row[0], row[1]) for row in told))
 
     def _executors(self, places: list[Placement]) -> int:
@@ -207,20 +280,6 @@ class Anchors:
 def _release(anchor: Anchor) -> None:
     for frame in anchor.frames:
         frame.unpersist()
-
-
-def executor_name() -> str:
-    """A name for the executor of this Python worker: its block directory, which is unique."""
-    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-    return os.path.basename(first) or f"{platform.node()}-{os.getppid()}"
-
-
-def _tell(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _ in batches:
-        pass
-    context: Any = TaskContext.get()
-    task = pa.array([context.partitionId()], pa.int32())
-    yield pa.RecordBatch.from_arrays([task, pa.array([executor_name()])], ["task", "executor"])
 
 
 def _needed(home: Placement, places: list[Placement], wanted: int) -> list[int]:

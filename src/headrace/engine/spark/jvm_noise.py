@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -65,6 +66,7 @@ class NoFarewell:
 
     def __init__(self, context: Any) -> None:
         self._server = getattr(context, "_accumulatorServer", None)
+        self._process = getattr(getattr(context, "_gateway", None), "proc", None)
         logging.getLogger().addFilter(self._passes)
         if self._server is not None:
             self._server.handle_error = self._handle_error
@@ -73,13 +75,16 @@ class NoFarewell:
         return record.msg != _LOST
 
     def _handle_error(self, request: Any, address: Any) -> None:
-        if self._server is not None and not isinstance(sys.exception(), EOFError):
+        # A JVM that is killed may break its connection, instead of ending it.
+        expected = isinstance(sys.exception(), (EOFError, ConnectionError))
+        if self._server is not None and not expected:
             type(self._server).handle_error(self._server, request, address)
 
     def end(self) -> None:
-        """Ends the suppression."""
+        """Ends the suppression; where the JVM is dead, its last connection may end yet."""
         logging.getLogger().removeFilter(self._passes)
-        if self._server is not None:
+        is_dead = self._process is not None and self._process.poll() is not None
+        if self._server is not None and not is_dead:
             vars(self._server).pop("handle_error", None)
 
 
@@ -137,3 +142,11 @@ def _forward(reading: int, visible: int, start_up: StartUp) -> None:
                     pass
             elif not _NOISE.search(line):
                 start_up.lines.append(line.decode(errors="replace").rstrip())
+
+
+def status_of(process: subprocess.Popen[bytes] | None) -> int | None:
+    """The exit status of a JVM, if it was started from here."""
+    try:
+        return None if process is None else process.wait(FAREWELL_S)
+    except subprocess.TimeoutExpired:
+        return None

@@ -7,22 +7,31 @@ together with an answer.
 
 *Full collections.* After every task the process runs a garbage collection over its whole heap:
 every module, every cached key. The next task waits for it, as long as a small task takes to do all
-its work.
+its work. So the heap is excluded from it, and collected only when the process has grown: user code
+may leave cycles, and what stays as large as it was has none to speak of.
 """
 
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import socket
 import stat
 from contextlib import suppress
 
-COLLECT_EVERY = 64
-"""After this many tasks the whole heap is collected, because user code may leave cycles."""
+LOOK_EVERY = 61
+"""After this many tasks the memory of the process is looked at. A prime: a collection delays its
+epoch, and should not keep step with what comes every 8, 16 or 64 epochs."""
+GROWTH, GROWTH_BYTES = 1.1, 16 << 20
+"""When memory has grown by this factor, and so many bytes more, the whole heap is collected."""
 
 _DESCRIPTORS = "/proc/self/fd"
+_MEMORY = "/proc/self/statm"
+_PAGE_BYTES = mmap.PAGESIZE
 _tasks = 0
+_settled: int | None = 0
+"""How much memory the process took after the last full collection; None: one has just been."""
 
 
 def acknowledge_at_once() -> None:
@@ -53,9 +62,25 @@ def _acknowledge(descriptor: int, quick: int) -> None:
 
 def spare_collection() -> None:
     """At the end of a task: excludes live objects from most garbage collections."""
-    global _tasks
+    global _tasks, _settled
     _tasks += 1
-    if _tasks % COLLECT_EVERY:
-        gc.freeze()
-    else:
-        gc.unfreeze()
+    gc.freeze()
+    if _settled is None:
+        _settled = memory_bytes()
+    elif _tasks % LOOK_EVERY == 0:
+        taken = memory_bytes()
+        if not taken or taken > _settled * GROWTH + GROWTH_BYTES:
+            _settled = None
+            gc.unfreeze()
+        else:
+            _settled = min(_settled, taken)
+
+
+def memory_bytes() -> int:
+    """The memory of this process without pages of files; 0 where the system does not tell."""
+    try:
+        with open(_MEMORY, encoding="ascii") as told:
+            _, resident, shared, *_ = map(int, told.read().split())
+    except OSError:
+        return 0
+    return (resident - shared) * _PAGE_BYTES

@@ -6,7 +6,7 @@ for which it is a replica. So each file of a store without local paths is read o
 
 The directory lies in Spark's own, which is deleted with the executor. Its size is bounded: copies
 that were not used for the longest time are deleted. Whichever worker uses a copy, it sets the time
-of the file.
+of the file. Deltas that have no other place lie beside it, and are not copies (`log/holding.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ import xxhash
 from headrace.errors import HeadraceError
 from headrace.log import paths
 from headrace.log.content import verify
+from headrace.log.holding import HoldingStore
 from headrace.store.disk import DiskStore
+from headrace.store.location import open_store
 from headrace.store.store import ForwardingStore, Store
 
 _COPIED = (f"{paths.STATE}/", f"{paths.OUTBOX}/")
@@ -34,13 +36,35 @@ _CHECKS = 16
 """A worker measures the directory when it has added this part of the allowed size."""
 
 
+def store_on_executor(location: str, near_bytes: int, *, holds: bool) -> Store:
+    """A store as the tasks of an executor see it: with copies of what they read and write, and
+    with the deltas that it `holds` until a checkpoint has them."""
+    far = open_store(location)
+    if not near_bytes:
+        return far
+    near = NearStore(far, near_directory(), near_bytes)
+    if not holds or not os.environ.get("SPARK_LOCAL_DIRS"):
+        return near  # without a directory that all its processes share, an executor holds nothing
+    return HoldingStore(near, _own(near_directory(), far, "held"), near_bytes)
+
+
+def near_store(store: Store) -> NearStore | None:
+    """The copies of an executor's store; None if it has none."""
+    found = store.base if isinstance(store, HoldingStore) else store
+    return found if isinstance(found, NearStore) else None
+
+
+def _own(directory: str | Path, far: Store, *more: str) -> DiskStore:
+    """The executor's own directory for one store."""
+    return DiskStore(Path(directory, *more, xxhash.xxh3_64_hexdigest(far.location.encode())))
+
+
 class NearStore(ForwardingStore):
     """The shared store, with copies of immutable files on the local disk of this executor."""
 
     def __init__(self, far: Store, directory: str | Path, bytes_max: int = 10**9) -> None:
         super().__init__(far)
-        own = xxhash.xxh3_64_hexdigest(far.location.encode())
-        self.near = DiskStore(Path(directory) / own)
+        self.near = _own(directory, far)
         self.near_reads = 0
         self.far_reads = 0
         self._bytes_max = bytes_max

@@ -12,11 +12,15 @@ import re
 import sys
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.engine.spark.java import check_java
 from headrace.engine.spark.jvm_noise import filtered_stderr
 from headrace.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 TASK_TRIES = 4
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -136,3 +140,30 @@ def reason_in(lines: list[str]) -> str:
         if found:
             return found[1]
     return next((line.strip() for line in lines if line.strip()), "it did not say why")
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """The session's context; Spark Connect has none."""
+    try:
+        return spark.sparkContext
+    except Exception:
+        return None
+
+
+def parallelism_of(spark: SparkSession) -> int:
+    """How many tasks run at once."""
+    context = context_of(spark)
+    if context is not None:
+        return max(1, int(context.defaultParallelism))
+    return max(1, int(spark.conf.get("spark.default.parallelism", "2") or 2))
+
+
+def has_executors(spark: SparkSession) -> bool:
+    """Whether tasks run in separate processes, which may die one by one."""
+    master = spark.conf.get("spark.master", None) or "local"
+    return not master.startswith("local") or master.startswith("local-cluster")
+
+
+def allocates(spark: SparkSession) -> bool:
+    """Whether Spark adds and removes executors by itself."""
+    return (spark.conf.get("spark.dynamicAllocation.enabled", None) or "false") == "true"

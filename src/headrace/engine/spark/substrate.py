@@ -8,10 +8,10 @@ frames and anchors are built once.
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -25,9 +25,16 @@ from headrace.engine.jobs.failures import STOPPED, ended
 from headrace.engine.jobs.order_parts import PartsWriter, SentOrder
 from headrace.engine.spark.anchors import Anchors
 from headrace.engine.spark.deadline import Deadline, JobMonitor
-from headrace.engine.spark.jvm_noise import FAREWELL_S, NoFarewell
+from headrace.engine.spark.held.deltas import SparkHeldDeltas
+from headrace.engine.spark.jvm_noise import NoFarewell, status_of
 from headrace.engine.spark.probe import look_at_workers
-from headrace.engine.spark.session import check_version
+from headrace.engine.spark.session import (
+    allocates,
+    check_version,
+    context_of,
+    has_executors,
+    parallelism_of,
+)
 from headrace.engine.spark.shipping.shipment import pickled
 from headrace.engine.spark.tasks import (
     PLACE,
@@ -42,11 +49,12 @@ from headrace.engine.spark.tasks import (
     order_text,
 )
 from headrace.engine.spark.worker_use import WorkerUse
+from headrace.engine.upkeep.held import HeldDeltas
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
-from headrace.plan.epoch import Plan, Report, WorkOrder
+from headrace.plan.epoch import Plan, Report, WorkOrder, holds_deltas
 from headrace.plan.options import LOCAL_CACHE_BYTES
 from headrace.plan.progress import StoreUse
 from headrace.plan.state.choice import IN_SEGMENTS, StateChoice
@@ -56,7 +64,6 @@ from headrace.worker.exchange.envelope import Envelope, pack_header, tasks_at, u
 from headrace.worker.runtime import Runtime
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 _SETTINGS = {
@@ -105,7 +112,7 @@ class SparkSubstrate:
     ) -> None:
         check_version(spark.version)
         self.spark = spark
-        self._context = _context(spark)
+        self._context = context_of(spark)
         self._session = spark.newSession()
         try:
             for name, value in _SETTINGS.items():
@@ -113,11 +120,11 @@ class SparkSubstrate:
             if any(node.timeout_us for node in topology.graph.nodes.values()):
                 # A worker that is ended by the watchdog then records the reason.
                 self._session.conf.set(_LAST_WORDS, "true")
-            self.parallelism = _parallelism(spark)
-            self.grows = _has_executors(spark) and _allocates(spark)
+            self.parallelism = parallelism_of(spark)
+            self.grows = has_executors(spark) and allocates(spark)
             look_at_workers(spark, self._session, self.parallelism, store)
             # Executors register while the session starts: by now there may be more of them.
-            self.parallelism = max(self.parallelism, _parallelism(spark))
+            self.parallelism = max(self.parallelism, parallelism_of(spark))
         except BaseException:
             self._release()
             raise
@@ -132,6 +139,7 @@ class SparkSubstrate:
         self._deadline: Deadline | None = None
         self._monitor: JobMonitor | None = None
         self._unanchored: tuple[float, int] | None = None
+        self._stays: Callable[[], bool] = lambda: False
         self._looked = 0
         self.places: dict[int, Place] = {}
         """Where the tasks of the last level ran."""
@@ -140,10 +148,16 @@ class SparkSubstrate:
         self._replicas = replicas
         self._local_cache_bytes = local_cache_bytes
         self._state = state
-        if self._context is not None and _has_executors(spark):
+        if self._context is not None and has_executors(spark):
             if topology.depth > 0:  # without keyed computations nothing is to be kept in place
                 self._anchors = Anchors(self._session, self._context, replicas)
             self._deadline = Deadline(self._context, epoch_timeout_s)
+        self.held: HeldDeltas | None = None
+        if store.is_far and local_cache_bytes and self._context is not None:
+            self.held = SparkHeldDeltas(
+                self._context, self._numbers, store.location, local_cache_bytes, self._moves,
+                lambda process, use: self._use.note(process, use), epoch_timeout_s,
+            )  # fmt: skip
 
     def run(self, task: WorkOrder) -> Sequence[Report]:
         """Runs one epoch as one job."""
@@ -161,6 +175,8 @@ class SparkSubstrate:
                 for row in read
                 if row.header.level <= topology.depth
             ]
+        if self.held is not None:
+            self._stays = partial(holds_deltas, task)
         try:
             found = self._run(frames_of(plan), SparkOrder(self._parts.split(task), rows))
         except BaseException:
@@ -232,11 +248,22 @@ class SparkSubstrate:
         # Tasks stay between attempts: replicas hold the lost state now, no other executor is warm.
         changed = anchors.use(plan.tasks)
         if plan.epoch != self._looked:
-            changed = anchors.refresh() or changed
+            changed = anchors.refresh(self._stays) or changed
         if changed:
             self._chains.clear()
         self._looked = plan.epoch
         return SparkOrder(order.sent, order.rows, anchors.current.guards)
+
+    def _numbers(self) -> tuple[DataFrame, int]:
+        """A frame with a partition per task, where its slots are; and how many there are."""
+        anchor = self._anchors.known if self._anchors is not None else None
+        if anchor is None or self._unanchored is not None:
+            return self._session.range(0, self.parallelism, 1, self.parallelism), self.parallelism
+        return anchor.hold(None), len(anchor.home)
+
+    def _moves(self) -> bool:
+        """Whether slots are about to go to other executors, or may run on any."""
+        return self._unanchored is not None or (self._anchors is not None and self._anchors.waits)
 
     def _note_places(self, tasks: int, rows: Sequence[Envelope]) -> None:
         told = [row for row in rows if row.header.kind == PLACE]
@@ -294,15 +321,15 @@ class SparkSubstrate:
             digest = xxhash.xxh3_128_hexdigest(pipeline)
             near = self._near_bytes()
             self._shipment = Shipment(
-                pipeline, digest, self._store.location, near_bytes=near, state=self._state.given
-            )
+                pipeline, digest, self._store.location, near_bytes=near, state=self._state.given,
+                holds=self.held is not None,
+            )  # fmt: skip
         return self._shipment if order is None else self._shipment.with_order(order)
 
     def _near_bytes(self) -> int:
         """How much executors may copy: for replicas, and from stores that are not on a disk."""
-        is_far = self._store.local_path() is None and self._store.is_shared
         keeps_replicas = self._replicas > 0 and self._anchors is not None
-        return self._local_cache_bytes if is_far or keeps_replicas else 0
+        return self._local_cache_bytes if self._store.is_far or keeps_replicas else 0
 
     def notes(self) -> Sequence[SlotNote]:
         """What was measured in slots, as far as it has come since the last call (K2)."""
@@ -348,30 +375,11 @@ class SparkSubstrate:
         try:
             context.defaultParallelism  # noqa: B018 - a question that only a live JVM answers
         except (OSError, Py4JNetworkError):
-            return ended(_status(getattr(context._gateway, "proc", None)))
+            return ended(status_of(getattr(context._gateway, "proc", None)))
         except AttributeError:  # the context no longer has a JVM
             return STOPPED
         except Exception as error:
             return STOPPED if "stopped" in str(error) else None
-        return None
-
-
-def _has_executors(spark: SparkSession) -> bool:
-    """Whether tasks run in separate processes, which may die one by one."""
-    master = spark.conf.get("spark.master", None) or "local"
-    return not master.startswith("local") or master.startswith("local-cluster")
-
-
-def _allocates(spark: SparkSession) -> bool:
-    """Whether Spark adds and removes executors by itself."""
-    return (spark.conf.get("spark.dynamicAllocation.enabled", None) or "false") == "true"
-
-
-def _status(process: subprocess.Popen[bytes] | None) -> int | None:
-    """The exit status of a JVM, if it was started from here."""
-    try:
-        return None if process is None else process.wait(FAREWELL_S)
-    except subprocess.TimeoutExpired:
         return None
 
 
@@ -383,18 +391,3 @@ def runs_user_code_while_reading(topology: Topology) -> bool:
         for given in node.inputs
         for host in topology.hosts[given.stream]
     )
-
-
-def _context(spark: SparkSession) -> SparkContext | None:
-    """The session's context; Spark Connect has none."""
-    try:
-        return spark.sparkContext
-    except Exception:
-        return None
-
-
-def _parallelism(spark: SparkSession) -> int:
-    context = _context(spark)
-    if context is not None:
-        return max(1, int(context.defaultParallelism))
-    return max(1, int(spark.conf.get("spark.default.parallelism", "2") or 2))

@@ -9,6 +9,8 @@ Spark reuses Python workers; their caches are in this module.
 
 from __future__ import annotations
 
+import os
+import platform
 import secrets
 import zlib
 from base64 import b64decode, b64encode
@@ -22,13 +24,13 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from headrace.engine.jobs.order_parts import PartsReader, SentOrder
-from headrace.engine.spark.anchors import executor_name
 from headrace.engine.spark.notes import collect_notes, leave_notes
 from headrace.engine.spark.python_worker import acknowledge_at_once, spare_collection
-from headrace.engine.spark.segment_copies import NearStore, near_directory
+from headrace.engine.spark.segment_copies import near_store, store_on_executor
 from headrace.errors import HeadraceError
 from headrace.log import paths
 from headrace.log.content import verify
+from headrace.log.holding import HoldingStore
 from headrace.log.rings import ring_of
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
@@ -40,7 +42,6 @@ from headrace.plan.summary import asked_of
 from headrace.plan.units import slots_of_task
 from headrace.state.backends.opening import opener_of
 from headrace.state.cache import WorkerCache
-from headrace.store.location import open_store
 from headrace.store.store import Store
 from headrace.worker.exchange.envelope import Envelope, Header, pack_header, unpack_header
 from headrace.worker.level import run_level
@@ -99,7 +100,7 @@ class OpenOrder(NamedTuple):
 
 
 _order_decoder = msgspec.msgpack.Decoder(SparkOrder)
-_runtimes: dict[tuple[str, str], Runtime] = {}
+_runtimes: dict[tuple[str, str, int, bool], Runtime] = {}
 _processes: WeakKeyDictionary[Store, str] = WeakKeyDictionary()
 """A store that this process has opened -> a name for the two together."""
 _orders: dict[str, OpenOrder] = {}
@@ -110,7 +111,7 @@ _parts: WeakKeyDictionary[Store, PartsReader] = WeakKeyDictionary()
 class Shipment:
     """The pipeline and the location of its store; without local properties, also the work order."""
 
-    __slots__ = ("location", "near_bytes", "order", "pipeline", "pipeline_digest", "state")
+    __slots__ = ("holds", "location", "near_bytes", "order", "pipeline", "pipeline_digest", "state")
 
     def __init__(
         self,
@@ -120,8 +121,11 @@ class Shipment:
         order: bytes | None = None,
         near_bytes: int = 0,
         state: str = SEGMENTS,
+        *,
+        holds: bool = False,
     ) -> None:
-        """`near_bytes`: how many bytes of local copies an executor keeps; 0 for none.
+        """`near_bytes`: how many bytes of local copies an executor keeps; 0 for none. `holds`:
+        deltas that are only written lie on its disk, and not in the store (M2).
 
         `state`: where fields and map entries are kept. It may have a password, so it travels with
         the code, and is written nowhere.
@@ -132,16 +136,18 @@ class Shipment:
         self.order = order
         self.near_bytes = near_bytes
         self.state = state
+        self.holds = holds
 
     def with_order(self, order: bytes) -> Shipment:
         """The same, with a work order."""
         return Shipment(
-            self.pipeline, self.pipeline_digest, self.location, order, self.near_bytes, self.state
-        )
+            self.pipeline, self.pipeline_digest, self.location, order, self.near_bytes, self.state,
+            holds=self.holds,
+        )  # fmt: skip
 
     def open(self) -> tuple[Runtime, OpenOrder]:
         """Opens the pipeline and the work order in this process."""
-        where = (self.pipeline_digest, self.location)
+        where = (self.pipeline_digest, self.location, self.near_bytes, self.holds)
         runtime = _runtimes.get(where)
         if runtime is None:
             topology: Topology = cloudpickle.loads(self.pipeline)
@@ -149,7 +155,7 @@ class Shipment:
             # own cache, and those of earlier versions are dropped.
             for other in [known for known in _runtimes if known[1] == self.location]:
                 del _runtimes[other]
-            store = self._store()
+            store = store_on_executor(self.location, self.near_bytes, holds=self.holds)
             opens = opener_of(StateChoice(self.state), store)
             runtime = _runtimes[where] = Runtime(topology, store, WorkerCache(), opens)
             runtime.watched = Marks(runtime.store).over
@@ -167,10 +173,6 @@ class Shipment:
             _orders.clear()
             order = _orders[known] = _opened(runtime.store, data)
         return runtime, order
-
-    def _store(self) -> Store:
-        store = open_store(self.location)
-        return NearStore(store, near_directory(), self.near_bytes) if self.near_bytes else store
 
 
 def _opened(store: Store, data: bytes) -> OpenOrder:
@@ -253,6 +255,19 @@ def partition() -> int:
     return int(context.partitionId())
 
 
+def executor_name() -> str:
+    """A name for the executor of this Python worker: its block directory, which is unique."""
+    first = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+    return os.path.basename(first) or f"{platform.node()}-{os.getppid()}"
+
+
+def tell_place(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Says on which executor a task runs. A new worker has then imported what epochs need."""
+    drain(batches)
+    task = pa.array([partition()], pa.int32())
+    yield pa.RecordBatch.from_arrays([task, pa.array([executor_name()])], ["task", "executor"])
+
+
 def drain(batches: Iterator[pa.RecordBatch]) -> None:
     """Reads an input without data, after the work: waiting for it first would cost time."""
     for _ in batches:
@@ -293,8 +308,8 @@ def _place(runtime: Runtime, level: int, number: int, notes: Sequence[SlotNote] 
     if store not in _processes:
         _processes[store] = secrets.token_hex(8)
     use = asked_of(store, runtime.topology.graph)
-    if isinstance(store, NearStore):
-        use = StoreUse(use.requests, store.near_reads, store.far_reads)
+    if (near := near_store(store)) is not None:
+        use = StoreUse(use.requests, near.near_reads, near.far_reads)
     place = Place(executor_name(), _processes[store], use, list(notes))
     return Envelope(0, Header(level + 1, number, PLACE, ""), msgspec.msgpack.encode(place))
 
@@ -304,6 +319,8 @@ def _stand_by(runtime: Runtime, task: WorkOrder, level: int, guarded: int) -> No
     for name in runtime.topology.levels[level]:
         for slot in slots_of_task(task, name, guarded):
             base = task.base(name, slot)
+            if isinstance(runtime.store, HoldingStore) and any(e.written for e in base.entries):
+                continue  # these lie on the other executor's disk, until the next checkpoint
             try:
                 records = ring_of(runtime.store, task, name).records(slot)
                 runtime.cache.open(runtime.store, task.checkpoint, name, slot, base, records)
@@ -313,11 +330,14 @@ def _stand_by(runtime: Runtime, task: WorkOrder, level: int, guarded: int) -> No
 
 def _sweep_copies(runtime: Runtime, task: WorkOrder, level: int) -> None:
     """Drops local copies that no plan names: every slot writes some, replica or not."""
-    if not isinstance(runtime.store, NearStore):
+    if isinstance(runtime.store, HoldingStore):
+        runtime.store.release(task.held_from)
+    near = near_store(runtime.store)
+    if near is None:
         return
     for name in runtime.topology.levels[level]:
         named = (e.segment for base in task.bases.get(name, {}).values() for e in base.entries)
-        runtime.store.drop_copies(paths.state_directory(name), named, task.plan.epoch)
+        near.drop_copies(paths.state_directory(name), named, task.plan.epoch)
 
 
 def from_batch(batch: pa.RecordBatch) -> Iterator[Envelope]:

@@ -14,7 +14,7 @@ it is refused. In a restore-mode probation nothing is applied, because it may be
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from headrace.errors import IncompatibleState
 from headrace.failpoints import reach
 from headrace.plan.decisions.transient import is_outage
 from headrace.plan.epoch import Commit
-from headrace.plan.state.applied import AppliedBase, StoreMark, unapplied_over
+from headrace.plan.state.applied import AppliedBase, AppliedState, StoreMark, unapplied_over
 from headrace.state.backend import StateBackend
 from headrace.state.segment import ENTRY, FIELD, Cell, read_cells
 from headrace.store.counts import UPKEEP, counted_as
@@ -40,7 +40,8 @@ class _Work(NamedTuple):
     """(log position, commit) of the retention window, up to the last that may be applied."""
     mark: int
     """The log's mark."""
-    names: Callable[[str], str]
+    names: AppliedState
+    """The names of computations in the store, as of the last epoch that may be applied."""
     tidies: str | None
     """The place that all readers use, if others may go."""
 
@@ -170,7 +171,9 @@ class Applier:
         commits = tuple(each for each in self._history.commits if each[1].epoch <= upto)
         place = ledger.applied.place
         tidies = place if place == self._synced.place and ledger.saved is None else None
-        return _Work(commits, ledger.applied.epoch, ledger.applied.named, tidies)
+        # A deploy may give state up. If it is taken back, the state before it counts again.
+        names = ledger.applied if ledger.saved is None else ledger.saved.applied
+        return _Work(commits, ledger.applied.epoch, names, tidies)
 
     # What runs beside the epochs ------------------------------------------
 
@@ -223,12 +226,14 @@ class Applier:
                 return
 
     def _cells(
-        self, position: int, commit: Commit, named: Callable[[str], str]
+        self, position: int, commit: Commit, names: AppliedState
     ) -> Sequence[tuple[str, Cell]]:
         """The fields and map entries that an epoch has changed."""
         found: list[tuple[str, Cell]] = []
         for computation, deltas in commit.deltas.items():
-            name = named(computation)
+            if names.is_forgotten(computation, commit.epoch):
+                continue
+            name = names.named(computation)
             for delta in deltas.values():
                 at = position if delta.rides else 0
                 cells = read_cells(self._store, delta.segment, at)

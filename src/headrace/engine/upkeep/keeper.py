@@ -12,9 +12,12 @@ Fragments bear the number of the epoch that was open when the checkpoint began. 
 files from that epoch on alone until the checkpoint is done, and a driver that was overtaken knows
 only earlier epochs. A new leader begins an unfinished checkpoint again, of its own last epoch.
 
-One checkpoint is under way at a time, and one thread of low priority makes its fragments one after
-the other. With two such threads the epochs beside them took up to twice as long, and the fragments
-no less.
+One checkpoint is under way at a time, and one thread makes its fragments one after the other,
+spread over several epochs, so that each of these is a little slower and none of them much. Where
+somebody waits for the checkpoint they are made at once. With two threads the epochs beside them
+took up to twice as long, and the fragments no less. A thread of low priority delays the epochs more
+than one of the usual priority (`system.System.executor`). Where deltas lie on executors' own disks,
+tasks of their slots make the fragments instead, all together (`upkeep/makers`).
 
 If the store cannot keep up, the next checkpoint begins later and covers more epochs: the interval
 grows by itself, and comes back. The keeper decides nothing about time: `plan/interval` does.
@@ -24,11 +27,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from headrace.engine.history.recovery import History
-from headrace.engine.upkeep.fragments import Fragment, FragmentJob, adopted, make_fragment, riding
+from headrace.engine.upkeep.fragments import Fragment, FragmentJob, adopted, riding
+from headrace.engine.upkeep.held import HeldDeltas
+from headrace.engine.upkeep.makers import maker_of
 from headrace.errors import CorruptCheckpoint, DeltaMissing
 from headrace.failpoints import reach
 from headrace.log.entry import CHECKPOINT
@@ -44,8 +49,9 @@ from headrace.plan.progress import CheckpointProgress
 from headrace.plan.rings.ring import Ring
 from headrace.store.store import Store
 
-_FRAGMENTS_AHEAD = 2
-"""How many fragments are handed to the thread before the first of them is taken."""
+_MISSES = 2
+"""Where deltas lie on executors' disks, a task that misses one may only have run elsewhere: after
+so many misses the delta is lost."""
 _NAP_S = 0.005
 _logger = logging.getLogger("headrace.keeper")
 
@@ -57,7 +63,7 @@ class _Checkpoint:
     """A checkpoint from its beginning to the entry that adopts it."""
 
     at: int
-    late: bool
+    due: Due
     began: int
     """The epoch that was open when it began: its fragments bear this number."""
     rings: dict[str, int]
@@ -65,10 +71,16 @@ class _Checkpoint:
     jobs: dict[Place, FragmentJob] = field(default_factory=dict)
     running: dict[Place, Future[Fragment]] = field(default_factory=dict)
     done: dict[Place, Fragment] = field(default_factory=dict)
+    missed: dict[Place, int] = field(default_factory=dict)
+    """How often a delta of a slot was not found."""
 
     @property
     def is_complete(self) -> bool:
         return len(self.done) == len(self.jobs)
+
+    @property
+    def begun(self) -> int:
+        return len(self.done) + len(self.running)
 
 
 class Keeper:
@@ -86,19 +98,23 @@ class Keeper:
         repair: Callable[[History, list[str]], bool],
         on_entry: Callable[[], None] = lambda: None,
         background: bool,
+        hurries: bool = False,
+        held: HeldDeltas | None = None,
     ) -> None:
         """`repair` makes deltas again that cannot be reached, and says whether manifests changed;
         `ring_of` gives a ring as it is now.
 
         `on_entry` is called when an entry of its own has changed manifests.
-        With `background=False` fragments are made in the calling thread, for tests.
+        With `background=False` fragments are made in the calling thread, for tests. One that
+        `hurries` makes all fragments of a checkpoint at once. `held`: the disks of executors, if
+        what is only written lies there, and not where this process can read it.
         """
         self._store, self._log, self._history = store, log, history
         self.cadence, self._listeners = cadence, listeners
         self._ring_of, self._repair, self._on_entry = ring_of, repair, on_entry
-        self._pool: Executor | None = None
-        if background:  # the epochs that go on meanwhile need the processors
-            self._pool = store.system.executor("headrace-keeper", low_priority=True)
+        self._maker = maker_of(store, held, background=background)
+        self._hurries = hurries or not background or self._maker.at_once
+        self._background, self._misses = background, 1 if held is None else _MISSES
         self._under_way: _Checkpoint | None = None
         self._began_s = store.system.uptime_s()
         self._ended_s: float | None = None
@@ -159,11 +175,14 @@ class Keeper:
         self._began_s, self._ended_s = self._store.system.uptime_s(), None
         self._at_once = False
         rings = {name: ref.version for name, ref in ledger.rings.items()}
-        self._under_way = _Checkpoint(ledger.epoch, found.late, ledger.epoch + 1, rings)
+        self._under_way = _Checkpoint(ledger.epoch, found, ledger.epoch + 1, rings)
         self._go_on()
 
-    def _go_on(self) -> None:
-        """Starts fragments that are missing, and takes those that are ready."""
+    def _go_on(self, *, at_once: bool = False) -> None:
+        """Starts fragments that are missing, and takes those that are ready.
+
+        They are spread over several epochs, unless all are to be made `at_once`.
+        """
         checkpoint = self._under_way
         if checkpoint is None:
             return
@@ -174,15 +193,22 @@ class Keeper:
         if not checkpoint.jobs:
             checkpoint.jobs = self._jobs(checkpoint)
         self._take(checkpoint)
-        for place, job in checkpoint.jobs.items():
-            if len(checkpoint.running) >= _FRAGMENTS_AHEAD and self._pool is not None:
-                break
-            if place not in checkpoint.done and place not in checkpoint.running:
-                checkpoint.running[place] = _run(self._pool, self._store, job)
-                if self._pool is None:
-                    self._take(checkpoint)
-                    if self._under_way is None:
-                        return
+        most = len(checkpoint.jobs)
+        if not (at_once or self._hurries):
+            most = checkpoint.due.begun(most, self._ledger.epoch - checkpoint.at)
+        room = most - checkpoint.begun
+        if self._maker.ahead is not None:
+            room = min(room, self._maker.ahead - len(checkpoint.running))
+        begun_or_done = {*checkpoint.done, *checkpoint.running}
+        waiting = [place for place in checkpoint.jobs if place not in begun_or_done]
+        waiting = waiting[: max(room, 0)]
+        for some in [waiting] if self._maker.at_once else [[place] for place in waiting]:
+            begun = self._maker.begin([checkpoint.jobs[place] for place in some])
+            checkpoint.running.update(zip(some, begun, strict=True))
+            if not self._background:
+                self._take(checkpoint)
+                if self._under_way is None:
+                    return
 
     def _take(self, checkpoint: _Checkpoint) -> None:
         """Takes the fragments that are ready; one that failed is made again."""
@@ -194,7 +220,9 @@ class Keeper:
             try:
                 checkpoint.done[place] = future.result()
             except DeltaMissing as error:
-                lost += error.segments
+                checkpoint.missed[place] = checkpoint.missed.get(place, 0) + 1
+                if checkpoint.missed[place] >= self._misses:
+                    lost += error.segments
             except CorruptCheckpoint:
                 raise
             except Exception as error:
@@ -205,6 +233,10 @@ class Keeper:
         if lost and self._repair(self._history, lost):
             self._on_entry()
             self.begin_again()
+
+    def hurry(self) -> None:
+        """Somebody waits for the next checkpoint: it does not wait for its time."""
+        self._at_once |= not self._ledger.interval.is_durable and self._under_way is None
 
     def begin_again(self) -> None:
         """Manifests have changed under a checkpoint: the next one begins as soon as it can.
@@ -249,7 +281,7 @@ class Keeper:
         if self._under_way is None or not checkpoint.is_complete:
             return [], None
         return self._adopt(checkpoint), CommitInterval(
-            checkpoint=checkpoint.at, late=checkpoint.late
+            checkpoint=checkpoint.at, late=checkpoint.due.late
         )
 
     def _adopt(self, checkpoint: _Checkpoint) -> list[Adoption]:
@@ -293,12 +325,13 @@ class Keeper:
         """
         self._at_once |= at_once and not self._ledger.interval.is_durable
         self.consider()
+        self._go_on(at_once=True)
         checkpoint = self._under_way
         if checkpoint is None or not checkpoint.is_complete:
             return False
         self.riders = {}
         adoptions = self._adopt(checkpoint)
-        said = CommitInterval(checkpoint=checkpoint.at, late=checkpoint.late)
+        said = CommitInterval(checkpoint=checkpoint.at, late=checkpoint.due.late)
         reach("before-checkpoint-write")
         self._log.append(CHECKPOINT, CheckpointBody(said, adoptions), self.riders)
         self._ledger.kept(said, adoptions, self._log.position)
@@ -320,22 +353,9 @@ class Keeper:
                 continue
             if self._outage is not None:
                 raise self._outage
-            if self._pool is not None:
+            if self._background:
                 self._store.system.sleep(_NAP_S)
 
     def close(self) -> None:
         """Waits for fragments that are being written; nothing adopts them."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _run(pool: Executor | None, store: Store, job: FragmentJob) -> Future[Fragment]:
-    """Makes a fragment in a pool; without one, at once. Its error is raised when it is taken."""
-    if pool is not None:
-        return pool.submit(make_fragment, store, job)
-    future: Future[Fragment] = Future()
-    try:
-        future.set_result(make_fragment(store, job))
-    except Exception as error:
-        future.set_exception(error)
-    return future
+        self._maker.close()

@@ -9,6 +9,9 @@
 
 A repair changes no entry of the log, so any driver may make one at any time, also one that was
 overtaken: what it writes has the names that the log knows.
+
+Where deltas lie on executors' disks (`held`), tasks say what is lost. A task of a repair may then
+miss a delta that was thought to be there: it is lost, too, and 2 begins again.
 """
 
 from __future__ import annotations
@@ -18,32 +21,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from headrace.engine.history.adopted import adopt, fragments_of
 from headrace.engine.history.epoch_at import Past, past_epoch
 from headrace.engine.history.orders import work_order_of
 from headrace.engine.history.recovery import History
 from headrace.engine.history.rings import changes_of
-from headrace.engine.history.shards import decode_body
+from headrace.engine.upkeep.held import HeldDeltas
 from headrace.errors import (
     CorruptCheckpoint,
+    DeltaMissing,
     EpochFailed,
     HeadraceError,
     IncompatibleState,
     NondeterministicCode,
     SourceError,
+    StoreError,
     by_name,
 )
 from headrace.failpoints import reach
 from headrace.log.content import map_named, verify
-from headrace.log.entry import CHECKPOINT, COMMIT, DROP
+from headrace.log.entry import DROP
 from headrace.log.epochlog import EpochLog
 from headrace.pipeline.graph.topology import Topology
-from headrace.plan.entries import CheckpointBody, CommitBody
-from headrace.plan.epoch import Adoption, Drop, Report, WorkOrder
+from headrace.plan.epoch import Drop, Report, WorkOrder
 from headrace.plan.interval.repairs import NotMadeAgain, Place, repairs_of
 from headrace.plan.ledger import Ledger
 from headrace.plan.listener import Listeners
 from headrace.plan.rings.classes import SegmentSlice
-from headrace.plan.rings.manifest import with_adoption
 from headrace.plan.units import TORN, labels_of, slot_label
 from headrace.store.store import Store
 
@@ -65,12 +69,17 @@ class Repairer:
         listeners: Listeners,
         *,
         accepts: bool = False,
+        held: HeldDeltas | None = None,
     ) -> None:
         """`checkpoint` is the id of the checkpoint; `run` runs a job and returns its reports.
 
-        With `accepts`, a person has decided that other state may replace what is lost.
+        With `accepts`, a person has decided that other state may replace what is lost. `held`: the
+        disks of executors, if what is only written lies there.
         """
+        self._held = held
         self._log, self._accepts = log, accepts
+        self._gone: frozenset[str] = frozenset()
+        """The deltas that are known to be lost."""
         self._other: dict[str, SegmentSlice] = {}
         """Delta that is lost -> the other one that was accepted in its place."""
         self._topology, self._store, self._checkpoint = topology, store, checkpoint
@@ -81,12 +90,7 @@ class Repairer:
     def repair(self, history: History, lost: Iterable[str]) -> bool:
         """Makes these deltas again, and all that this takes; returns whether manifests changed."""
         ledger = history.ledger
-        known = dict.fromkeys(lost, False)
-        for slots in ledger.slots.values():  # what one loss took, others find missing, too
-            for entry in (e for state in slots.values() for e in state.entries if e.written):
-                if entry.segment not in known:
-                    known[entry.segment] = self._is_whole(entry.segment)
-        lost = sorted(segment for segment, whole in known.items() if not whole)
+        known = self._known(ledger, lost)
         first = ledger.interval.durable(ledger.epoch) + 1
         past = self._past(first, ledger.epoch)
         for each in past.values():
@@ -126,26 +130,61 @@ class Repairer:
                 known[segment] = self._is_whole(segment)
             return known[segment]
 
-        try:
-            todo = repairs_of(lost, made_by, feeds=feeds, base=base, is_reachable=is_reachable)
-        except NotMadeAgain as error:
-            raise CorruptCheckpoint(
-                f"{self._store.where(error.segment)} is missing or damaged, and no epoch since the "
-                f"last checkpoint (of epoch {first - 1}) has made it: restore the file from a copy"
-            ) from None
-        units = sum(len(labels) for _, labels in todo)
-        self._listeners.notice(
-            "repair",
-            f"{len(lost)} changes of state that were not durable yet are lost; they are made "
-            f"again from epoch {todo[0][0]} on ({units} units of work in {len(todo)} epochs)",
-        )
         self._other = {}
-        for epoch, labels in todo:
-            reach("before-repair")
-            order = _over(orders[epoch], self._other)
-            self._repair(past[epoch], msgspec.structs.replace(order, repairs=labels))
-        self.repaired += units
-        return self._accept(ledger) if self._other else False
+        gone: list[str] = []
+        for _ in range(len(made_by) + _TRIES):  # each time at least one more delta is missed
+            gone = sorted(segment for segment, whole in known.items() if not whole)
+            self._gone = frozenset(gone)
+            try:
+                todo = repairs_of(gone, made_by, feeds=feeds, base=base, is_reachable=is_reachable)
+            except NotMadeAgain as error:
+                raise CorruptCheckpoint(
+                    f"{self._store.where(error.segment)} is missing or damaged, and no epoch since "
+                    f"the last checkpoint (of epoch {first - 1}) has made it: restore the file "
+                    "from a copy"
+                ) from None
+            units = sum(len(labels) for _, labels in todo)
+            self._listeners.notice(
+                "repair",
+                f"{len(gone)} changes of state that were not durable yet are lost; they are made "
+                f"again from epoch {todo[0][0]} on ({units} units of work in {len(todo)} epochs)",
+            )
+            try:
+                for epoch, labels in todo:
+                    reach("before-repair")
+                    order = _over(orders[epoch], self._other)
+                    self._repair(past[epoch], msgspec.structs.replace(order, repairs=labels))
+                    self.repaired += len(labels)
+                    again = {(epoch, label) for label in labels}
+                    known.update((s, True) for s, place in made_by.items() if place in again)
+                return self._accept(ledger) if self._other else False
+            except DeltaMissing as error:
+                known.update(dict.fromkeys(error.segments, False))
+        raise EpochFailed(
+            f"{self._store.where()} does not show what has just been written there: "
+            f"{', '.join(gone[:3])} was made again and is missing. Nothing was changed: start "
+            "again when the store is well"
+        )
+
+    def _known(self, ledger: Ledger, lost: Iterable[str]) -> dict[str, bool]:
+        """Delta that was only written -> whether it can be reached: what one loss took, others find
+        missing, too."""
+        known = dict.fromkeys(lost, False)
+        asked: dict[int, list[str]] = {}
+        for slots in ledger.slots.values():
+            for slot, state in slots.items():
+                names = [e.segment for e in state.entries if e.written and e.segment not in known]
+                if names:
+                    asked.setdefault(slot, []).extend(names)
+        if self._held is None:
+            names = [name for each in asked.values() for name in each]
+            return known | {name: self._is_whole(name) for name in names}
+        try:
+            gone = self._held.missing(asked) if asked else set()
+        except StoreError as error:
+            _logger.warning("lost state is looked for as it is needed: %s", error)
+            gone = set()
+        return known | {name: name not in gone for each in asked.values() for name in each}
 
     def _accept(self, ledger: Ledger) -> bool:
         """Logs that other state stands in the place of what was lost (G)."""
@@ -184,26 +223,11 @@ class Repairer:
         replaced may be lost or collected since, so they stand in the ledgers before that, too.
         """
         found = {epoch: past_epoch(self._store, epoch) for epoch in range(first, last + 1)}
-        adopted, position = self._fragments(first - 1)
+        adopted, position = fragments_of(self._store, first - 1)
         for past in found.values():
             if past.position <= position:
-                _adopt(past.ledger, adopted, position)
+                adopt(past.ledger, adopted, position)
         return found
-
-    def _fragments(self, checkpoint: int) -> tuple[list[Adoption], int]:
-        """What the entry that says this checkpoint adopts, and its position; position 0: none."""
-        for position, entry in EpochLog(self._store).backwards():
-            if entry.kind == CHECKPOINT:
-                kept = decode_body(position, entry, CheckpointBody)
-                if kept.interval.checkpoint == checkpoint:
-                    return kept.adoptions, position
-            elif entry.kind == COMMIT:
-                commit = decode_body(position, entry, CommitBody).commit
-                if commit.interval is not None and commit.interval.checkpoint == checkpoint:
-                    return commit.adoptions, position
-                if commit.epoch <= checkpoint:
-                    break
-        return [], 0
 
     def _order(self, past: Past) -> WorkOrder:
         ledger, plan, answers = past.ledger, past.plan, past.commit.determinants
@@ -229,6 +253,9 @@ class Repairer:
             except Exception as error:  # Spark gave up
                 reason = f"{type(error).__name__}: {error}"
                 continue
+            missing = {segment for report in reports for segment in report.missing}
+            if missing:
+                raise DeltaMissing(", ".join(sorted(missing)))
             for report in reports:
                 self._check(past, report)
             done = {report.label for report in reports if report.error is None}
@@ -266,7 +293,8 @@ class Repairer:
 
     def _note_other(self, past: Past, segment: str, report: Report) -> None:
         """A unit has made another delta; it counts only where the committed one is lost."""
-        if self._is_whole(segment):
+        is_there = segment not in self._gone if self._held else self._is_whole(segment)
+        if is_there:
             return
         if report.delta is None or report.delta.segment is None or report.delta.rides:
             raise CorruptCheckpoint(
@@ -316,21 +344,3 @@ def _over(order: WorkOrder, other: Mapping[str, SegmentSlice]) -> WorkOrder:
         for name, slots in order.bases.items()
     }
     return msgspec.structs.replace(order, bases=bases)
-
-
-def _adopt(ledger: Ledger, adoptions: Iterable[Adoption], position: int) -> None:
-    """Puts fragments in the place of deltas that were only written.
-
-    Other merges of the same commit stay out: a ledger of the past need not have what they took.
-    """
-    is_fragment = False
-    for adoption in adoptions:
-        slots = ledger.slots.get(adoption.computation, {})
-        state = slots.get(adoption.slot)
-        if state is None:
-            continue  # a renamed computation: other code, which is refused
-        if adoption.replaces:  # the further pieces of a fragment replace nothing
-            gone = set(adoption.replaces)
-            is_fragment = any(e.written and (e.segment, e.of) in gone for e in state.entries)
-        if is_fragment:
-            slots[adoption.slot] = with_adoption(state, adoption, position)

@@ -28,6 +28,8 @@ States = dict[str, dict[str, SplitState]]
 
 FINISHED = SplitState(0, Mark(None, BEGINNING), finished=True)
 """The state of a split that has left the ledger."""
+UNREAD = SplitState(0, Mark(None, BEGINNING))
+"""The state of a split of which nothing was read."""
 
 
 class Compared(msgspec.Struct):

@@ -33,10 +33,12 @@ from headrace.plan.control import (
     UNKNOWN,
     ControlRequest,
     Outcome,
+    is_epoch,
 )
 from headrace.plan.deploy.code import wish_in
 from headrace.plan.deploy.handover import judge_wish
 from headrace.plan.ledger import Ledger
+from headrace.plan.rings.classes import is_split
 
 SLOTS_MAX = 10_000
 SAVEPOINTS_MAX = 64
@@ -147,6 +149,8 @@ def _savepoint(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> s
         return f"a savepoint has a name of 1 to {NAME_CHARACTERS_MAX} characters, not {name!r}"
     if not name.isprintable() or name.startswith("-"):
         return f"{name!r} is not a name: it begins with '-', or cannot be printed"
+    if is_epoch(name):
+        return f"{name!r} is the number of an epoch: choose a name that is no number"
     if name in known:
         return f"there is a savepoint {name!r} already, of epoch {known[name].epoch}: drop it first"
     if len(known) >= SAVEPOINTS_MAX:
@@ -187,6 +191,13 @@ def _compact(request: ControlRequest, ledger: Ledger, facts: LeaderFacts) -> str
     if name is not None and name not in ledger.slots:
         have = ", ".join(sorted(ledger.slots)) or "none"
         return f"there is no computation {name!r} with state; there are: {have}"
+    names = ledger.slots if name is None else [str(name)]
+    slots = [slot for each in names for slot in ledger.slots[each].values()]
+    if ledger.control.paused and any(is_split(slot.entries, ledger.epoch) for slot in slots):
+        return (
+            "the pipeline is paused, and the next commit would have to adopt what is merged: "
+            "resume it, or stop it, and ask again"
+        )
     return None
 
 

@@ -95,6 +95,11 @@ class Settings(msgspec.Struct, frozen=True):
     """Whether deltas are written without a sync, until the next checkpoint (M2)."""
     still: bool = False
     """Whether rings stay as they are: a checkpoint of the slots as they are is under way (M3)."""
+    held: bool = False
+    """Whether what is only written lies on executors' disks. Then it is durable at once from the
+    plan on that finds a change of a ring wanted, until the ring has changed (M6)."""
+    still_tasks: int = 0
+    """The number of tasks that stays for now, if it is not 0: slots must not move (M6)."""
 
 
 def decide(
@@ -144,7 +149,7 @@ def decide(
             plan = _plan(topology, ledger, settings, [], final, changes, wall, seed, final=True)
             return Run(plan)
     if reason:
-        reads = _assign(injectors, offers, ledger.tasks or settings.tasks)
+        reads = _assign(injectors, offers, _tasks(ledger, settings))
         plan = _plan(topology, ledger, settings, reads, injectors, changes, wall, seed, final=False)
         return Run(plan)
     if settings.until == "caught_up" and all(offer.caught_up for offer in offers.values()):
@@ -203,13 +208,17 @@ def _plan(
         determinants=determinants,
         bounds=watermark_bounds(topology, ledger, injectors, reads) if settings.services else {},
         given_up=ledger.given_up if determinants == ledger.determinants else {},
-        tasks=ledger.tasks or settings.tasks,
+        tasks=_tasks(ledger, settings),
         sketch=_reports(ledger, settings.report_every),
         limits=limits_of_plan(ledger.limits, settings.limited, slots),
         shed=settings.shed,
         state=settings.state,
-        written=settings.written,
+        written=settings.written and not (settings.held and (changes.now or changes.later)),
     )
+
+
+def _tasks(ledger: Ledger, settings: Settings) -> int:
+    return settings.still_tasks or ledger.tasks or settings.tasks
 
 
 class _RingChanges(NamedTuple):

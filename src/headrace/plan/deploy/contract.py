@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import xxhash
 
+from headrace.model.field_shapes import shape_of
 from headrace.pipeline.graph.graph import EXACTLY_ONCE, Graph, Injector, Node, To
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.fingerprint import text_of
@@ -37,6 +38,8 @@ class ComputationContract(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 1
     fields: dict[str, str] = {}
     """State field -> its declared type."""
+    shapes: dict[str, str] = {}
+    """State field -> what the classes inside its type consist of, where it has any."""
     flags: dict[str, str] = {}
     """Options that decide what records, timers and state mean, if they are not the default."""
     checksum: str = ""
@@ -121,6 +124,7 @@ def _computation(node: Node) -> ComputationContract:
         aliases=node.aliases,
         version=shape.options.version,
         fields={field.name: field.type_text for field in shape.fields},
+        shapes={f.name: text for f in shape.fields if (text := shape_of(f.codec.type))},
         flags=_flags(node),
         checksum=_checksum(node.template),
         keyed=not node.keyless,

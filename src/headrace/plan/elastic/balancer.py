@@ -17,6 +17,7 @@ Rules of quiet (K5):
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from headrace.plan.elastic.figures import ComputationLoad
 from headrace.plan.elastic.scale import figure_of
 from headrace.plan.elastic.scaler import SECOND_US, Target, Use, room_of, targets
 from headrace.plan.elastic.settings import EVEN, RING, Elasticity, Scale
+from headrace.plan.elastic.sketch import Sketch
 from headrace.plan.elastic.view import SPANS_MAX, RingView, joined
 from headrace.plan.rings.wanted import Move, Wanted
 
@@ -206,7 +208,11 @@ def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Ste
     scale = settings.scale or FLOE
     slots = len(ring.slots)
     known = load.averages()
-    hot = {slot: figure for slot in known if (figure := load.twice(slot)) is not None}
+    hot = {
+        slot: int(figure / _chance(load.sketches.get(slot)))
+        for slot in known
+        if (figure := load.twice(slot)) is not None
+    }
     # Rows that wait for a slot are a queue: with one, a slot is overloaded whatever its figure.
     high = int(scale.above * SECOND_US)
     hot |= {slot: max(hot[slot], high + 1) for slot in load.carried if slot in hot}
@@ -219,6 +225,11 @@ def _stepped(ring: RingView, load: ComputationLoad, settings: Elasticity) -> Ste
     if load.reports < 2:
         return Step(asked=load.asked)
     return cascade(ring, known, hot, load.sketches, load.asked, bounds)
+
+
+def _chance(sketch: Sketch | None) -> float:
+    """By how much a figure is rarely too high by chance, as a factor: few records say little."""
+    return 1 + 2 / math.sqrt(sketch.total) if sketch is not None and sketch.total else 1.0
 
 
 def _use(load: ComputationLoad, ring: RingView, wall: int) -> Use:

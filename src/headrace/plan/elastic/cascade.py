@@ -2,9 +2,14 @@
 
 A slot that is overloaded asks its neighbour on the ring. A neighbour that has room accepts, and
 the token between the two, the first hash of the neighbour, moves by half of the difference of load.
-A neighbour without room first asks its own neighbour, and so on: that is a cascade. If the question
+A neighbour without room first asks its own neighbour, and so on: that is a cascade. It has no room
+either if the key next to it is too heavy to be taken in addition to what it has. If the question
 comes back to the slot that began, nobody has room, and a new slot is placed in the middle of that
 slot's load. A slot leaves when it and its neighbour both have little to do.
+
+Of several overloaded slots the one with the most load asks first; but one that can give at once
+goes before those that must wait for others, and one that can never give is passed over.
+A cascade that came round in vain stands, without a further decision, until a slot has room.
 
 One step is one report. A step looks at the figures of one slot and its neighbour. Who has asked
 whom is in the ledger, so a new leader continues a cascade where the old one stopped (K4).
@@ -12,7 +17,7 @@ whom is in the ledger, so a new leader continues a cascade where the old one sto
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,12 +75,38 @@ def cascade(
     asked = tuple(slot for slot in asked if slot in arcs)
     if asked and hot.get(asked[0], bounds.high + 1) <= bounds.high and asked[0] in hot:
         return Step(reason=f"slot {asked[0]} is no longer overloaded")
+    overloaded = [slot for slot in arcs if hot.get(slot, 0) > bounds.high]
+    overloaded.sort(key=lambda slot: (-hot[slot], slot))
+    if not asked and not overloaded:
+        return _leave(arcs, load, bounds)
     if not asked:
-        overloaded = [slot for slot in arcs if hot.get(slot, 0) > bounds.high]
-        if not overloaded:
-            return _leave(arcs, load, bounds)
-        asked = (max(overloaded, key=lambda slot: (hot[slot], -slot)),)
-    return _ask(view, arcs, load, sketches, asked, bounds)
+        return _begin(view, arcs, load, sketches, overloaded, bounds)
+    step = _ask(view, arcs, load, sketches, asked, bounds)
+    if step.moves or step.asked:
+        return step
+    # It came round in vain. It stands until one of its slots can give after all.
+    for number in range(1, len(asked)):
+        again = _ask(view, arcs, load, sketches, asked[:number], bounds)
+        if again.moves:
+            return again
+    others = [slot for slot in overloaded if slot != asked[0]]
+    begun = _begin(view, arcs, load, sketches, others, bounds)
+    return begun if begun.moves else Step((), asked, step.reason)
+
+
+def _begin(
+    view: RingView,
+    arcs: Mapping[int, _Arc],
+    load: Mapping[int, int],
+    sketches: Mapping[int, Sketch],
+    overloaded: Sequence[int],
+    bounds: Bounds,
+) -> Step:
+    """The first of these slots that can give at once, or else the first that can ask."""
+    steps = [_ask(view, arcs, load, sketches, (slot,), bounds) for slot in overloaded]
+    giving = [step for step in steps if step.moves]
+    asking = [step for step in steps if step.asked]
+    return next(iter((*giving, *asking, *steps)), Step())
 
 
 def _ask(
@@ -94,12 +125,19 @@ def _ask(
     if giver not in load or taker not in load:
         # Unknown is not zero: it waits for their figures.
         return Step((), asked, f"slot {giver} asks slot {taker}; not both figures are known")
+    own = _Tails.of(arc, sketches.get(giver), load[giver])
+    if len(asked) == 1 and own.evenly(0, worth=4) is None:
+        return Step(reason=f"slot {giver} has little beside a key that cannot be divided")
     if load[taker] > bounds.low:
         return Step((), (*asked, taker), f"slot {giver} asks slot {taker}, which has no room")
-    moves = _tail(arc, sketches.get(giver), load[giver], (load[giver] - load[taker]) // 2, taker)
-    if not moves:
-        return Step(reason=f"slot {giver} has one key that cannot be divided")
-    return Step(moves, asked[:-1], f"slot {giver} gives to slot {taker}, which has room")
+    low = own.evenly(load[taker])
+    if low is None and len(asked) > 1:  # it is asked for room, and not for what is fair
+        low = own.at_most(bounds.low - load[taker])
+    if low is None:
+        reason = f"slot {giver} asks slot {taker}, which has no room for its last key"
+        return Step((), (*asked, taker), reason)
+    move = Move(low, arc.last, taker)
+    return Step((move,), asked[:-1], f"slot {giver} gives to slot {taker}, which has room")
 
 
 def _new_slot(
@@ -118,9 +156,11 @@ def _new_slot(
     if giver not in load:
         return Step((), asked, f"no slot has room; the figure of slot {giver} is not known")
     new = next(number for number in range(len(slots) + 1) if number not in slots)
-    moves = _tail(arcs[giver], sketches.get(giver), load[giver], load[giver] // 2, new)
-    reason = f"no slot has room: slot {new} is new" if moves else "no slot has room for one key"
-    return Step(moves, (), reason, len(moves))
+    arc = arcs[giver]
+    low = _Tails.of(arc, sketches.get(giver), load[giver]).evenly(0)
+    if low is None:
+        return Step(reason="no slot has room for one key")
+    return Step((Move(low, arc.last, new),), (), f"no slot has room: slot {new} is new", 1)
 
 
 def _leave(arcs: Mapping[int, _Arc], load: Mapping[int, int], bounds: Bounds) -> Step:
@@ -136,20 +176,41 @@ def _leave(arcs: Mapping[int, _Arc], load: Mapping[int, int], bounds: Bounds) ->
     return Step()
 
 
-def _tail(arc: _Arc, sketch: Sketch | None, load: int, amount: int, taker: int) -> tuple[Move, ...]:
-    """The end of an arc, next to its neighbour, that has about `amount` of the slot's load."""
-    if sketch is None or not sketch.total or amount <= 0:
-        return ()
-    run = np.array([arc.low], np.uint64), np.array([arc.last], np.uint64)
-    pieces = pieces_of(run, sketch, load)
-    taken, low = 0, arc.last + 1
-    for first, part in zip(pieces.lows[::-1].tolist(), pieces.loads[::-1].tolist(), strict=True):
-        if taken + part > amount * 17 // 16:
-            break
-        taken, low = taken + part, first
-    if not taken or low == arc.low:
-        return ()
-    return (Move(low, arc.last, taker),)
+@dataclass(frozen=True, eq=False)
+class _Tails:
+    """The parts of an arc that its slot can give away: each reaches to the end of the arc."""
+
+    load: int
+    """Of the slot."""
+    lows: tuple[int, ...] = ()
+    """Where each part begins, the smallest part first."""
+    loads: tuple[int, ...] = ()
+    """How much of the load each part has."""
+
+    @classmethod
+    def of(cls, arc: _Arc, sketch: Sketch | None, load: int) -> _Tails:
+        """Cut where the sketch allows it. Something always stays."""
+        if sketch is None or not sketch.total:
+            return cls(load)
+        run = np.array([arc.low], np.uint64), np.array([arc.last], np.uint64)
+        pieces = pieces_of(run, sketch, load)
+        lows, loads = pieces.lows[:0:-1], np.cumsum(pieces.loads[:0:-1])
+        return cls(load, tuple(lows.tolist()), tuple(loads.tolist()))
+
+    def evenly(self, besides: int, worth: int = 16) -> int | None:
+        """Where the part begins after whose move the heavier of giver and taker has the least.
+
+        `besides` is what the taker has. None if that is not less than the giver has now by one
+        `worth`-th.
+        """
+        heavier = [max(self.load - part, besides + part) for part in self.loads]
+        least = min(heavier, default=self.load)
+        return self.lows[heavier.index(least)] if least <= self.load - self.load // worth else None
+
+    def at_most(self, amount: int) -> int | None:
+        """Where the largest part begins that has no more load; None if that is hardly any."""
+        fitting = [at for at, part in enumerate(self.loads) if self.load // 16 < part <= amount]
+        return self.lows[fitting[-1]] if fitting else None
 
 
 def _arcs(view: RingView) -> dict[int, _Arc]:

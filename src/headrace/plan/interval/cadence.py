@@ -8,6 +8,8 @@ from headrace.plan.interval.state import IntervalState
 
 EPOCHS_MAX = 256
 """A checkpoint covers about so many epochs at most: each is a segment that a slot looks at."""
+SPREAD_MAX = 8
+"""Fragments are made over so many epochs at most: rings stay as they are until all are adopted."""
 
 
 class Cadence(msgspec.Struct, frozen=True):
@@ -32,6 +34,12 @@ class Due(msgspec.Struct, frozen=True):
 
     late: bool
     """Whether the interval had ended before: the last checkpoint was not done in time."""
+    over: int = 1
+    """Over how many epochs the making of its fragments is spread; 1: all are made at once."""
+
+    def begun(self, fragments: int, passed: int) -> int:
+        """How many of its fragments may be begun when so many epochs have passed since it began."""
+        return min(fragments, -(-fragments * (passed + 1) // self.over))
 
 
 def due(
@@ -49,17 +57,21 @@ def due(
 
     While a checkpoint is under way no other begins. So the interval grows by itself where the
     store cannot keep up, and comes back when it can.
+
+    To make a fragment takes time of a processor from the epochs beside it. So fragments are spread
+    over half as many epochs as the checkpoint covers, unless a hook has asked for it or it is late.
     """
     if state.is_durable:
         return None
     since = epoch - state.checkpoint
-    if since >= EPOCHS_MAX:
-        return Due(late=True)
+    is_asked = state.asked > state.checkpoint
     if interval.seconds is not None:
-        if elapsed_s >= interval.seconds:
-            return Due(late=busy_at_s is not None and busy_at_s > interval.seconds)
-    elif since >= (interval.epochs or 1):
-        return Due(late=since > (interval.epochs or 1) and not state.asked > state.checkpoint)
-    if state.asked > state.checkpoint:
-        return Due(late=False)
-    return None
+        is_time = elapsed_s >= interval.seconds or since >= EPOCHS_MAX
+        is_behind = busy_at_s is not None and busy_at_s > interval.seconds
+        late = is_time and (is_behind or since > EPOCHS_MAX)
+    else:
+        is_time = since >= (interval.epochs or 1)
+        late = since > (interval.epochs or 1) and not is_asked
+    if not is_time and not is_asked:
+        return None
+    return Due(late, over=1 if late or is_asked else min(max(1, since // 2), SPREAD_MAX))

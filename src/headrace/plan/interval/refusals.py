@@ -9,11 +9,12 @@ from headrace.plan.interval.cadence import Cadence
 
 
 def refuse_interval(
-    cadence: Cadence, *, location: str, in_directory: bool, once_only: Mapping[str, str]
+    cadence: Cadence, *, location: str, in_reach: bool, once_only: Mapping[str, str]
 ) -> None:
     """Raises InvalidPipeline, before anything starts, where lost state could not be made again.
 
-    - `in_directory`: whether the checkpoint lies in a directory, or in this process;
+    - `in_reach`: whether the next task of a slot finds what the last one has only written: in a
+      directory that all share, in this process, or on the disk of the slot's own executor;
     - `once_only`: stream -> its source, for sources that cannot read committed input again.
     """
     if cadence.is_each_epoch:
@@ -24,10 +25,11 @@ def refuse_interval(
             f"checkpoint, and stream {stream!r} ({source}) cannot: run with checkpoint_every=1, or "
             "write the stream to files first and read those"
         )
-    if not in_directory:
+    if not in_reach:
         raise InvalidPipeline(
-            f"checkpoint_every={cadence} needs a checkpoint in a directory that the driver and all "
-            f"executors share, and {location} is none: state on executors' own disks is not "
-            "supported. Run with checkpoint_every=1: small changes of state travel in the commit "
-            "there, with one request per epoch"
+            f"checkpoint_every={cadence} keeps changes of state on executors' own disks where the "
+            f"checkpoint is a URL ({location}). That needs slots that stay where their disk is, "
+            "which Spark Connect cannot promise, and room there (local_cache= must not be 0). Run "
+            "with checkpoint_every=1: small changes of state travel in the commit there, with one "
+            "request per epoch"
         )

@@ -63,8 +63,19 @@ class AppliedState(msgspec.Struct, frozen=True, omit_defaults=True):
         """After all state of a computation was dropped: what follows has another name there."""
         if not self.copies:
             return self
-        fresh = f"{computation}@{epoch}"
+        stored, fresh = self.named(computation), f"{computation}@{epoch}"
+        if stored == fresh or stored.startswith(f"{fresh}@"):
+            fresh = f"{stored}@{epoch}"  # an import in between is of the same epoch
         return msgspec.structs.replace(self, names={**self.names, computation: fresh})
+
+    def is_forgotten(self, computation: str, epoch: int) -> bool:
+        """Whether what an epoch wrote of a computation was dropped: it must not be applied again.
+
+        A computation that has the name of its store by itself is known by that name, too.
+        """
+        stored = self.named(computation)
+        is_fresh = stored.startswith(f"{computation}@") and stored not in self.names
+        return is_fresh and epoch <= int(stored.rpartition("@")[2])
 
     def is_taken(self, computation: str, known: Container[str]) -> bool:
         """Whether a new computation would read the cells of one that was renamed."""

@@ -6,6 +6,7 @@ names the store by `shown`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
@@ -19,6 +20,13 @@ NAMES = (SEGMENTS, "files", "log")
 """Those that keep state in the checkpoint's own directory."""
 SCHEMES = ("redis", "rediss", "hbase")
 """Those that keep it on a server, which a URL names."""
+_PASSING = {
+    "redis": ("timeout", "durability"),
+    "rediss": ("timeout", "durability"),
+    "hbase": ("timeout",),
+}
+"""Options that may change from one start to the next. What HBase was sent without its log is not
+made durable by a later write to that log, so its durability stays."""
 _SECRETS = ("password", "username", "user", "token", "secret")
 
 
@@ -31,11 +39,19 @@ class StateChoice(msgspec.Struct, frozen=True):
     @property
     def shown(self) -> str:
         """Without user and password."""
+        return self._without(_SECRETS)
+
+    @property
+    def store(self) -> str:
+        """Which store it is: without the options that may be others with the next start."""
+        return self._without((*_SECRETS, *_PASSING.get(self.name, ())))
+
+    def _without(self, options: Sequence[str]) -> str:
         if "://" not in self.given:
             return self.given
         parts = urlsplit(self.given)
         host = parts.netloc.rpartition("@")[2]
-        query = [(n, v) for n, v in parse_qsl(parts.query) if n.lower() not in _SECRETS]
+        query = [(n, v) for n, v in parse_qsl(parts.query) if n.lower() not in options]
         return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), urlencode(query), ""))
 
     @property
@@ -77,7 +93,7 @@ def refuse_other_state(ledger: Ledger, choice: StateChoice, where: str) -> None:
     if not ledger.epoch and ledger.open_plan is None:
         return
     has = ledger.applied.backend or SEGMENTS
-    if has != choice.shown:
+    if StateChoice(has).store != choice.store:
         raise IncompatibleState(
             f"the checkpoint {where} keeps its state in {has!r}, and this start says "
             f"state={choice.shown!r}: start it with state={has!r}, or begin a new checkpoint"

@@ -12,6 +12,8 @@ correct attempts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -34,7 +36,7 @@ from headrace.log.rings import ring_of
 from headrace.model.sink import EncodedFile
 from headrace.model.values.rows import Rows, Timestamps
 from headrace.model.values.schema import Schema
-from headrace.model.values.shown import encodable
+from headrace.model.values.shown import encodable, shown
 from headrace.pipeline.graph.graph import Node
 from headrace.plan.counters import Counters
 from headrace.plan.epoch import (
@@ -52,6 +54,8 @@ from headrace.worker.exchange.envelope import BLOB, Header
 from headrace.worker.exchange.outbox import encode_outbox
 from headrace.worker.runtime import Runtime
 
+COUNT_MAX = 2**63 - 1
+
 
 class Emitter:
     """Collects and sends the output of one unit of work (one label)."""
@@ -66,6 +70,8 @@ class Emitter:
         self.outbox: list[OutboxFile] = []
         self.riders: dict[str, bytes] = {}
         """Output that is not written, because the commit will carry it: name -> bytes."""
+        self.written = False
+        """Whether the delta is only written, and may be lost until the next checkpoint (M2)."""
         self._ride_bytes: int | None = None
         """How many more bytes may ride; None if nothing was kept yet."""
         self._streams: dict[str, list[Rows]] = {}
@@ -105,6 +111,8 @@ class Emitter:
 
     def count(self, metric: str, n: int = 1) -> None:
         """Adds to a metric."""
+        if type(n) is not int or not -COUNT_MAX <= n <= COUNT_MAX:
+            n = _whole(metric, n)
         metrics, metric = self.counters.metrics, encodable(metric)
         metrics[metric] = metrics.get(metric, 0) + n
 
@@ -115,15 +123,15 @@ class Emitter:
     def keep(self, name: str, data: bytes, *, delta: bool = False) -> bool:
         """Keeps a file of this output; returns whether it rides in the report, not written.
 
-        With a checkpoint interval a delta is written without a sync (M2). A repair writes deltas,
-        durably, and nothing else (M5).
+        With a checkpoint interval a delta is written without a sync (M2), and `written` says
+        whether it may be lost. A repair writes deltas, durably, and nothing else (M5).
         """
         reach("before-segment-write")
         rides = self.ride(name, data)
         if not rides:
             store, repairs = self.runtime.store, self.order.repairs is not None
             if delta and self.order.plan.written and not repairs:
-                store.write_volatile(name, data)
+                self.written = store.write_for_now(name, data)
             elif delta or not repairs:
                 store.write(name, data)
         reach("after-segment-write")
@@ -318,6 +326,17 @@ def fit(rows: Rows, schema: Schema) -> tuple[Rows, dict[int, str]]:
         schema=schema,
     )
     return fitted, reasons
+
+
+def _whole(metric: str, n: Any) -> int:
+    """A number that can be counted; a TypeError or ValueError belongs to the hook that counts."""
+    try:
+        whole = int(index(n))
+    except TypeError:
+        raise TypeError(f"ctx.count: {metric} counts whole numbers, not {shown(n)}") from None
+    if not -COUNT_MAX <= whole <= COUNT_MAX:
+        raise ValueError(f"ctx.count: {metric} counts numbers of 64 bits, not {shown(n)}")
+    return whole
 
 
 def identify(emitter: Emitter, stream: str, rows: Rows) -> None:

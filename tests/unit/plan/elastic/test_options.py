@@ -50,3 +50,8 @@ def test_reports_come_more_rarely_with_many_slots_and_not_at_all_where_nothing_i
     assert report_every(Options(balance="even"), LIMITS, 8) == LIMITS.report_every_epochs
     assert report_every(Options(balance="even"), LIMITS, 10_000) > 64
     assert report_every(Options(scale=Scale(every=5)), LIMITS, 10_000) == 5
+
+
+def test_an_epoch_takes_some_time() -> None:
+    with pytest.raises(InvalidPipeline, match="epoch_target= is longer"):
+        check_options({"epoch_target": "0s"})

@@ -72,10 +72,47 @@ def test_a_hook_asks_for_a_checkpoint_of_its_epoch():
     assert due(Cadence(100), early, 3, elapsed_s=0.0) is not None, "that one was of epoch 1"
 
 
+def test_fragments_are_spread_over_half_of_what_a_checkpoint_covers():
+    def found(epochs: int, cadence: Cadence | None = None, **ends: bool) -> Due | None:
+        state = after(*[WRITTEN] * (epochs - 1), CommitInterval(written=True, **ends))
+        return due(cadence or Cadence(epochs), state, epochs, elapsed_s=1.0)
+
+    assert found(4) == Due(late=False, over=2)
+    assert found(16) == found(200) == Due(late=False, over=8), "rings stay as they are meanwhile"
+    assert found(12, Cadence(None, 1.0)) == Due(late=False, over=6)
+    assert found(16, asked=True) == Due(late=False), "somebody waits for it"
+    assert found(16, Cadence(15)) == Due(late=True), "there is no time to lose"
+
+
+@pytest.mark.parametrize(
+    ("fragments", "over", "begun"),
+    [
+        (2, 1, [2, 2]),
+        (2, 8, [1, 1, 1, 1, 2, 2, 2, 2, 2]),
+        (5, 2, [3, 5, 5]),
+        (64, 8, [8, 16, 24, 32, 40, 48, 56, 64, 64]),
+        (0, 8, [0, 0]),
+    ],
+)
+def test_so_many_fragments_may_be_begun_by_an_epoch(fragments, over, begun):
+    checkpoint = Due(late=False, over=over)
+    assert [checkpoint.begun(fragments, passed) for passed in range(len(begun))] == begun
+
+
 def test_no_checkpoint_waits_for_more_than_256_epochs():
     state = IntervalState(checkpoint=1, written=257)
     assert due(Cadence(None, 3600.0), state, 256, elapsed_s=1.0) is None
-    assert due(Cadence(None, 3600.0), state, 257, elapsed_s=1.0) == Due(late=True)
+    assert due(Cadence(None, 3600.0), state, 257, elapsed_s=1.0) == Due(late=False, over=8)
+    later = IntervalState(checkpoint=1, written=258)
+    assert due(Cadence(None, 3600.0), later, 258, elapsed_s=1.0) == Due(late=True)
+
+
+def test_the_longest_interval_is_not_late_by_itself():
+    """Late means that the store was slow, and `headrace status` says so."""
+    state = IntervalState(checkpoint=1, written=257)
+    assert due(Cadence(256), state, 256, elapsed_s=1.0) is None
+    assert due(Cadence(256), state, 257, elapsed_s=1.0) == Due(late=False, over=8)
+    assert due(Cadence(256), state, 258, elapsed_s=1.0) == Due(late=True)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +130,9 @@ def test_an_interval_is_a_number_of_epochs_or_a_time(given, found):
     assert check_options({"checkpoint_every": given}).checkpoint_every == found
 
 
-@pytest.mark.parametrize("given", [0, -1, True, 1.5, None, "0", "0s", "2h", 257, "often", ""])
+@pytest.mark.parametrize(
+    "given", [0, -1, True, 1.5, None, "0", "0s", "2h", 257, "often", "", "\u00b2", "9" * 5000]
+)
 def test_other_intervals_are_refused(given):
     with pytest.raises(InvalidPipeline, match="checkpoint_every="):
         checkpoint_every(given)
@@ -106,14 +145,10 @@ def test_deliver_is_committed_or_durable():
 
 
 def test_an_interval_is_refused_where_lost_state_could_not_be_made_again():
-    fits = {"location": "/state", "in_directory": True, "once_only": {}}
+    fits = {"location": "/state", "in_reach": True, "once_only": {}}
     refuse_interval(Cadence(5), **fits)
     with pytest.raises(InvalidPipeline, match=r"stream 'clicks' \(a socket\) cannot"):
         refuse_interval(Cadence(5), **{**fits, "once_only": {"clicks": "a socket"}})
-    with pytest.raises(InvalidPipeline, match=r"s3://bucket/x is none"):
-        refuse_interval(
-            Cadence(None, 10.0), location="s3://bucket/x", in_directory=False, once_only={}
-        )
-    refuse_interval(
-        Cadence(1), location="s3://b", in_directory=False, once_only={"clicks": "a socket"}
-    )
+    with pytest.raises(InvalidPipeline, match=r"URL \(s3://bucket/x\)"):
+        refuse_interval(Cadence(None, 10.0), location="s3://bucket/x", in_reach=False, once_only={})
+    refuse_interval(Cadence(1), location="s3://b", in_reach=False, once_only={"clicks": "a socket"})

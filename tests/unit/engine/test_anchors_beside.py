@@ -1,0 +1,260 @@
+"""A new executor gets its share of the tasks when it is warm, and epochs do not wait for that."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.engine.spark.anchors import REST_S, Anchor, Anchors
+
+TOO_LONG_S = 10.0
+
+
+class Conf:
+    def get(self, name: str, default: str) -> str:
+        return "1" if name == "spark.executor.cores" else default
+
+
+class Context:
+    """As much of a SparkContext as anchors use."""
+
+    def __init__(self) -> None:
+        self.defaultParallelism = 2
+
+    def getConf(self) -> Conf:
+        return Conf()
+
+
+class Session:
+    """As much of a session as a small job uses. The job ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: list[int] = []
+        self.warm = threading.Event()
+        self.fails = False
+
+    def range(self, first: int, last: int, step: int, tasks: int) -> Session:
+        self.jobs.append(tasks)
+        return self
+
+    def mapInArrow(self, function: Any, schema: str) -> Session:
+        return self
+
+    def collect(self) -> list[Any]:
+        assert self.warm.wait(TOO_LONG_S)
+        if self.fails:
+            raise RuntimeError("a test")
+        return []
+
+
+class Frame:
+    def __init__(self, places: tuple[str, ...]) -> None:
+        self.places = places
+        self.released = False
+
+    def unpersist(self) -> None:
+        self.released = True
+
+
+class Placed(Anchors):
+    """Anchors whose frames lie where the test says."""
+
+    def __init__(
+        self,
+        session: Session,
+        context: Context,
+        replicas: int = 0,
+        uptime_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(session, context, replicas, uptime_s)  # type: ignore[arg-type]
+        self.next = ("a", "b", "a")
+        self.following: list[tuple[str, ...]] = []
+        self.frames: list[Any] = []
+
+    def _frame(self, tasks: int) -> Any:
+        self.frames.append(Frame(self.following.pop(0) if self.following else self.next))
+        return self.frames[-1]
+
+    def _locate(self, frame: Any) -> tuple[str, ...]:
+        return tuple(frame.places)
+
+    @property
+    def home(self) -> tuple[str, ...]:
+        return self.current.home
+
+
+@pytest.fixture
+def context() -> Context:
+    return Context()
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.fixture
+def anchors(session: Session, context: Context) -> Placed:
+    """Anchors of three tasks on two executors, beside which a third has just come."""
+    return beside_a_third(Placed(session, context), context)
+
+
+def beside_a_third(made: Placed, context: Context) -> Placed:
+    made.use(3)
+    assert made.home == ("a", "b", "a")
+    made.next = ("a", "b", "c")
+    context.defaultParallelism = 3
+    return made
+
+
+def until_changed(anchors: Placed) -> Anchor:
+    end = time.monotonic() + TOO_LONG_S
+    while time.monotonic() < end:
+        if anchors.refresh():
+            return anchors.current
+        time.sleep(0.005)
+    raise AssertionError("the anchors have not changed")
+
+
+def until_looked(anchors: Placed) -> None:
+    """Until the end of the small job was noticed."""
+    end = time.monotonic() + TOO_LONG_S
+    while anchors._warm_up is not None:
+        assert time.monotonic() < end, "the small job has not ended"
+        assert not anchors.refresh()
+        time.sleep(0.005)
+
+
+def test_epochs_go_on_where_they_are_until_the_new_executor_is_warm(
+    anchors: Placed, session: Session
+) -> None:
+    old = anchors.frames[0]
+    for _ in range(3):
+        assert not anchors.refresh()
+        assert anchors.home == ("a", "b", "a")
+    assert session.jobs == [3], "one small job, with a task for each core"
+    assert not old.released
+    session.warm.set()
+    assert until_changed(anchors).home == ("a", "b", "c")
+    assert old.released
+    assert len(anchors.frames) == 2
+    assert not anchors.refresh()
+
+
+def test_an_executor_that_dies_before_it_is_warm_gets_nothing(
+    anchors: Placed, session: Session, context: Context
+) -> None:
+    assert not anchors.refresh()
+    context.defaultParallelism = 2
+    assert not anchors.refresh()
+    session.warm.set()
+    until_looked(anchors)
+    assert anchors.home == ("a", "b", "a")
+    assert len(anchors.frames) == 1
+
+
+def test_a_death_beside_a_cold_executor_is_seen_at_once(
+    anchors: Placed, session: Session, context: Context
+) -> None:
+    assert not anchors.refresh()
+    anchors.frames[0].places = ("b", "b", "b")  # Spark has cached the lost parts again
+    anchors.ran(3, {0: "b", 1: "b", 2: "b"})
+    assert not anchors.refresh()
+    assert anchors.home == ("b", "b", "b"), "nothing is built while one is cold"
+    session.warm.set()
+    assert until_changed(anchors).home == ("a", "b", "c")
+
+
+def test_a_small_job_that_fails_holds_nothing_up(anchors: Placed, session: Session) -> None:
+    session.fails = True
+    session.warm.set()
+    assert until_changed(anchors).home == ("a", "b", "c")
+
+
+def test_replicas_are_not_placed_on_a_cold_executor(session: Session, context: Context) -> None:
+    anchors = Placed(session, context, replicas=2)
+    anchors.following = [("a", "b"), ("b", "a"), ("c", "c")]
+    anchors.use(2)
+    assert anchors.current.replicas == [("b",), ("a",)]
+    context.defaultParallelism = 3
+    for _ in range(3):
+        assert not anchors.refresh()
+    assert anchors.following, "nothing was built"
+    session.warm.set()
+    assert until_changed(anchors).replicas == [("b", "c"), ("a", "c")]
+
+
+def test_replicas_are_not_chosen_right_after_a_death_but_when_another_executor_is_warm(
+    session: Session, context: Context
+) -> None:
+    anchors, now = after_a_death(session, context)
+    context.defaultParallelism = 3
+    anchors.following = [("a", "b", "c"), ("b", "c", "a")]
+    session.warm.set()
+    assert until_changed(anchors).home == ("a", "b", "c")
+    assert now == [0.0]
+
+
+def test_replicas_are_chosen_after_a_rest_if_no_other_executor_comes(
+    session: Session, context: Context
+) -> None:
+    anchors, now = after_a_death(session, context)
+    now[0] = REST_S - 1
+    assert not anchors.refresh()
+    now[0] = REST_S
+    anchors.following = [("b", "a", "b")]
+    assert anchors.refresh()
+    assert anchors.current.replicas == [("b",), ("a",), ("b",)]
+    now[0] = 10 * REST_S
+    assert not anchors.refresh()
+
+
+def after_a_death(session: Session, context: Context) -> tuple[Placed, list[float]]:
+    """Three tasks with a replica each; then their executor c dies."""
+    now = [0.0]
+    context.defaultParallelism = 3
+    anchors = Placed(session, context, replicas=1, uptime_s=lambda: now[0])
+    anchors.following = [("a", "b", "c"), ("c", "c", "a")]
+    anchors.use(3)
+    assert anchors.current.replicas == [("c",), ("c",), ("a",)]
+    context.defaultParallelism = 2
+    anchors.frames[0].places, anchors.frames[1].places = ("a", "b", "a"), ("a", "b", "a")
+    for _ in range(3):
+        anchors.ran(3, {0: "a", 1: "b", 2: "a"})
+        assert not anchors.refresh()
+    assert anchors.home == ("a", "b", "a")
+    assert len(anchors.frames) == 2, "nothing was built"
+    return anchors, now
+
+
+def test_tasks_stay_while_only_their_executor_has_something_that_is_needed(
+    anchors: Placed, session: Session
+) -> None:
+    stays = [True]
+    session.warm.set()
+    end = time.monotonic() + TOO_LONG_S
+    while not anchors.waits:
+        assert time.monotonic() < end, "it has not noticed that tasks are to be spread"
+        assert not anchors.refresh(lambda: stays[0])
+        time.sleep(0.005)
+    for _ in range(3):
+        assert not anchors.refresh(lambda: stays[0])
+        assert anchors.home == ("a", "b", "a") and len(anchors.frames) == 1
+    stays[0] = False
+    assert anchors.refresh(lambda: stays[0])
+    assert anchors.home == ("a", "b", "c") and not anchors.waits
+    assert not anchors.refresh(lambda: stays[0])
+
+
+def test_a_lost_executor_moves_its_tasks_although_they_were_to_stay(
+    anchors: Placed, session: Session, context: Context
+) -> None:
+    context.defaultParallelism = 2
+    anchors.frames[0].places = ("b", "b", "b")
+    anchors.ran(3, {0: "b", 1: "b", 2: "b"})
+    anchors.refresh(lambda: True)
+    assert anchors.home == ("b", "b", "b"), "Spark has put them there"
