@@ -13,13 +13,18 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.errors import HeadraceError, InvalidPipeline, StoreError
 
+_CALLBACKS = ("error_cb",)
 ANSWER_S = 15.0
 """How long a broker may take to answer a question; then it is away."""
+_HEARD_S = 60.0
+"""So long the reason counts why a client could not connect."""
 _HIDDEN = "***"
 _PLAIN = {
     "client.id", "client.rack", "security.protocol", "sasl.mechanism", "sasl.mechanisms", "debug",
@@ -98,7 +103,7 @@ class ClientSettings:
 
     def client(self, kind: str, **defaults: Any) -> Any:
         """A client: `kind` is Consumer, Producer or AdminClient. `_` in names stands for a dot."""
-        given = {name.replace("_", "."): value for name, value in defaults.items()}
+        given = {n if n in _CALLBACKS else n.replace("_", "."): v for n, v in defaults.items()}
         made = library("confluent_kafka.admin" if kind == "AdminClient" else "confluent_kafka")
         # The engine announces outages itself, once. What a client logs it would print.
         config = {"log_level": 0, **given, **self._options, "bootstrap.servers": self.servers}
@@ -112,6 +117,14 @@ class ClientSettings:
     def get(self, name: str, default: Any) -> Any:
         """The value of an option that is no secret."""
         return self._options.get(name, default)
+
+    def number(self, name: str, default: int) -> int:
+        """`get`, of an option that is a whole number."""
+        given = self.get(name, default)
+        try:
+            return int(given)
+        except (TypeError, ValueError):
+            raise InvalidPipeline(f"options=: {name} is a whole number") from None
 
     def said(self, error: object) -> str:
         """What a client or a broker says, without the values of options."""
@@ -155,7 +168,11 @@ class Brokers:
         self._settings = settings
         self._unavailable = unavailable
         self._refused = refused
-        self._admin = shared(settings, "AdminClient", lambda: settings.client("AdminClient"))
+        self._admin = shared(
+            settings,
+            "AdminClient",
+            lambda: settings.client("AdminClient", error_cb=partial(_hear, settings)),
+        )
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics of these names that exist."""
@@ -182,6 +199,23 @@ class Brokers:
             return found
 
         return answer
+
+    def settings_of(self, topic: str) -> dict[str, str]:
+        """The settings of a topic; none if they may not be read."""
+        made = library("confluent_kafka.admin")
+        asked = made.ConfigResource(made.ConfigResource.Type.TOPIC, topic)
+        futures = self._call(self._admin.describe_configs, [asked], request_timeout=ANSWER_S)
+        try:
+            return {name: one.value for name, one in futures[asked].result().items()}
+        except library().KafkaException as error:
+            found = self.error(error, f"asking for the settings of the topic {topic}")
+            if isinstance(found, self._unavailable):
+                raise found from None
+            return {}
+
+    def cluster_of(self, topic: str) -> str:
+        """The id of the cluster, which is the same by whatever address it is reached."""
+        return str(self._call(self._admin.list_topics, topic, timeout=ANSWER_S).cluster_id)
 
     def names(self) -> list[str]:
         """The names of all topics that are not Kafka's own."""
@@ -223,7 +257,8 @@ class Brokers:
                 found[place.topic, place.partition] = int(future.result().offset)
             except kafka.KafkaException as error:
                 what = f"asking for the offsets of {place.topic}/{place.partition}"
-                raise self.error(error, what) from None
+                # It was listed, so it was just made or deleted: the next list says which.
+                raise self.error(error, what, passing="UNKNOWN_TOPIC_OR_PART") from None
         return found
 
     def _call(self, ask: Callable[..., Any], *args: Any, **more: Any) -> Any:
@@ -232,13 +267,28 @@ class Brokers:
         except library().KafkaException as error:
             raise self.error(error, "asking the brokers") from None
 
-    def error(self, error: Any, doing: str) -> HeadraceError:
-        """An error of a client as one of Headrace: an outage, or a refusal."""
+    def error(self, error: Any, doing: str, passing: str = "") -> HeadraceError:
+        """An error of a client as one of Headrace: an outage, or a refusal.
+
+        `passing`: the name of one that ends by itself here."""
         found = error.args[0] if getattr(error, "args", None) else error
         said = f"Kafka at {self._settings.servers}: {doing}: {self._settings.said(error)}"
-        # A topic that has just been made, or a broker that has just started, is not known yet.
-        away = not hasattr(found, "retriable") or is_away(found)
+        away = not hasattr(found, "retriable") or is_away(found) or found.name() == passing
+        self._admin.poll(0)
+        at, why = _heard.get(self._settings, (float("-inf"), ""))
+        if away and time.monotonic() - at < _HEARD_S:
+            said += f". The client says: {why}"
         return self._unavailable(said) if away else self._refused(said)
+
+
+_heard: dict[ClientSettings, tuple[float, str]] = {}
+
+
+def _hear(settings: ClientSettings, error: Any) -> None:
+    """Keeps why a client cannot connect: what it is asked only times out."""
+    if error.name() != "_ALL_BROKERS_DOWN":  # which is said beside the reason
+        # Without the times and counts after it: an outage is announced once.
+        _heard[settings] = time.monotonic(), settings.said(error).partition(" (after ")[0]
 
 
 _clients: dict[tuple[int, str, ClientSettings], Any] = {}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -16,8 +19,9 @@ from pyspark import cloudpickle
 from tests.spark.support import run_local
 
 from headrace import Pipeline, failpoints, sinks, sources
-from headrace.errors import IncompatibleState, InvalidPipeline, SinkError
+from headrace.errors import IncompatibleState, InvalidPipeline, SinkError, SinkUnavailable
 from headrace.model.sink import Delivery, Opening, Part, Sink
+from headrace.model.values.codec import decode_value, packed
 from headrace.model.values.rows import Rows
 from headrace.store.disk import DiskStore
 
@@ -136,6 +140,17 @@ def test_a_table_is_created_from_rows_and_keeps_every_kind_of_value(table) -> No
     assert "gone" not in found.schema.names
 
 
+def test_uuids_become_text_whatever_they_were_given_as(table) -> None:
+    value = UUID(int=7)
+    sink = table.open()
+    sink.deliver(epoch(1, {"n": 1, "u": value}))
+    columns = {"n": pa.array([2]), "u": pa.array([value.bytes], pa.uuid())}
+    data = sink.encode(Rows([0], columns=pa.RecordBatch.from_pydict(columns)))
+    sink.deliver(Delivery(2, "checkpoint-1", [Part("C/0", "d", lambda: data)]))
+    sink.deliver(epoch(3, decode_value(packed({"n": 3, "u": value}))))
+    assert table.read()["u"].to_pylist() == [str(value)] * 3
+
+
 def test_arrow_types_that_tables_lack_become_wider_ones_or_are_refused(table) -> None:
     schema = pa.schema([("u", pa.uint64()), ("h", pa.float16()), ("at", pa.timestamp("ns", "UTC"))])
     sink = table.open(schema=schema)
@@ -169,6 +184,19 @@ def test_a_value_that_does_not_fit_is_named_with_its_row_and_column(table, value
     assert table.numbers() == [1] and sink.high_water() == 1
 
 
+def test_a_column_that_takes_no_none_is_named_with_its_row(table) -> None:
+    given = {"schema": pa.schema([pa.field("n", pa.int64(), nullable=False), ("t", pa.string())])}
+    sink = table.open(**given)
+    with pytest.raises(SinkError, match="column 'n', row 1 of the epoch: it is None"):
+        sink.encode(Rows.of([{"t": "x"}], [0]))
+    sink.deliver(epoch(1, {"n": 1, "t": "x"}))
+    with pytest.raises(SinkError, match="column 'n', row 2 of the epoch: it is None"):
+        table.open().deliver(epoch(2, {"n": 2}, {"t": "x"}))
+    assert table.numbers() == [1]
+    with pytest.raises(SinkError, match="'n' takes no None, and schema= does not name it"):
+        table.open(schema=pa.schema([("t", pa.string())]))
+
+
 def test_a_new_column_is_refused_or_added_and_new_names_inside_are_never_dropped(table) -> None:
     sink = table.open()
     sink.deliver(epoch(1, {"n": 1, "x": {"a": 1}}))
@@ -181,6 +209,95 @@ def test_a_new_column_is_refused_or_added_and_new_names_inside_are_never_dropped
     evolving.deliver(epoch(3, {"n": 3}))
     found = {row["n"]: row["m"] for row in table.read().to_pylist()}
     assert found == {1: None, 2: "new", 3: None}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"a": None, "b": 1}, {"b": 1}),
+        ({"a": {"c": None}, "b": 1}, {"b": 1}),
+        ({"a": [], "b": [{"c": None, "d": 1}]}, {"b": [{"d": 1}]}),
+        ([{"a": None}], None),
+        ([None], None),
+        ([], None),
+        ({}, None),
+    ],
+)
+def test_what_shows_no_type_is_left_out_of_a_new_table(table, given, found) -> None:
+    sink = table.open()
+    sink.encode(Rows.of([{"n": 1, "v": given}], [0]))
+    sink.deliver(epoch(1, {"n": 1, "v": given}))
+    sink.deliver(epoch(2, {"n": 2, "v": given}))
+    [first, second] = sorted(table.read().to_pylist(), key=lambda row: row["n"])
+    assert first == ({"n": 1} if found is None else {"n": 1, "v": found})
+    assert second == {**first, "n": 2}
+
+
+def test_what_shows_no_type_comes_with_its_first_value_where_the_table_may_grow(table) -> None:
+    sink = table.open()
+    sink.deliver(epoch(1, {"n": 1, "v": {"a": None, "b": 1}, "w": [], "x": [{"c": 1}]}))
+    later = [
+        {"n": 2, "v": {"a": "now", "b": 2}},
+        {"n": 3, "w": ["now"]},
+        {"n": 4, "x": [{"c": 1, "d": {"e": 1.5}}, {"c": 2}]},
+    ]
+    for row, said in zip(later, ("no 'a' inside", "no column 'w'", "no 'd' inside"), strict=True):
+        with pytest.raises(SinkError, match=said) as raised:
+            sink.deliver(epoch(2, row))
+        assert "evolve=True" in str(raised.value)
+    evolving = table.open(evolve=True)
+    evolving.deliver(epoch(2, *later))
+    evolving.deliver(epoch(3, {"n": 5, "v": {"a": None, "b": 5}, "w": [], "x": [{"d": {}}]}))
+    rows = sorted(table.read().to_pylist(), key=lambda row: row["n"])
+    assert [row["v"] for row in rows[:2]] == [{"b": 1, "a": None}, {"b": 2, "a": "now"}]
+    assert [row["w"] for row in rows] == [None, None, ["now"], None, []]
+    assert rows[0]["x"] == [{"c": 1, "d": None}]
+    assert rows[3]["x"] == [{"c": 1, "d": {"e": 1.5}}, {"c": 2, "d": None}]
+    assert rows[4]["v"] == {"b": 5, "a": None}
+
+
+def test_parts_of_an_epoch_that_show_different_names_make_one_column(table) -> None:
+    parts = [{"a": None, "b": 1}, {"a": "x", "b": None}, {"a": [], "b": None}]
+    data = [sinks.memory().encode(Rows.of([{"n": n, "v": v}], [0])) for n, v in enumerate(parts)]
+    given = [Part(f"C/{n}", "d", lambda n=n: data[n]) for n in range(2)]
+    table.open().deliver(Delivery(1, "checkpoint-1", given))
+    rows = sorted(table.read().to_pylist(), key=lambda row: row["n"])
+    assert [row["v"] for row in rows] == [{"a": None, "b": 1}, {"a": "x", "b": None}]
+
+
+def test_an_epoch_that_shows_no_type_at_all_asks_for_a_schema(table) -> None:
+    with pytest.raises(SinkError, match="no column of its first epoch.*schema="):
+        table.open().deliver(epoch(1, {"v": []}))
+    sink = table.open(schema=pa.schema([("v", pa.list_(pa.string()))]))
+    sink.deliver(epoch(1, {"v": []}))
+    assert table.read().to_pylist() == [{"v": []}]
+
+
+def test_produced_decimals_and_times_fit_columns_of_their_type(table) -> None:
+    at = datetime(2024, 5, 1, 12, 30, 0, 5)
+    row = {
+        "amount": Decimal("1.25"),
+        "day": at.date(),
+        "at": at,
+        "items": [{"net": Decimal("0.5")}],
+    }
+    schema = pa.schema(
+        [
+            ("amount", pa.decimal128(10, 2)),
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us")),
+            ("items", pa.list_(pa.struct([("net", pa.decimal128(10, 2))]))),
+        ]
+    )
+    sink = table.open(schema=schema)
+    data = sink.encode(Rows.of([decode_value(packed(row))], [0]))
+    sink.deliver(Delivery(1, "checkpoint-1", [Part("C/0", "d", lambda: data)]))
+    assert table.read().to_pylist() == [row]
+    with pytest.raises(SinkError, match="column 'amount', row 1.*rounded"):
+        sink.encode(Rows.of([{**row, "amount": Decimal("1.255")}], [0]))
+    # Without a schema=, into a table that is there.
+    table.open().deliver(epoch(2, row))
+    assert table.read().to_pylist() == [row, row]
 
 
 def test_epochs_without_rows_make_no_version_of_the_table_and_are_remembered(table) -> None:
@@ -302,6 +419,145 @@ def test_credentials_of_a_catalog_are_neither_shown_nor_sent(tmp_path: Path) -> 
     assert b"top-secret" not in cloudpickle.dumps(sink)
     with pytest.raises(InvalidPipeline, match="has no namespace"):
         sinks.iceberg("t")
+
+
+def test_an_iceberg_table_refuses_times_that_its_library_cannot_hold(tmp_path: Path) -> None:
+    sink = IcebergTable(tmp_path).open()
+    with pytest.raises(SinkError, match="OverflowError.*years 1 to 9999"):
+        sink.deliver(epoch(1, {"n": 1, "window_start": 253_402_300_800_000_010}))
+    sink.deliver(epoch(1, {"n": 1, "window_start": 253_402_300_799_999_999}))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_outage"),
+    [
+        (OverflowError("x"), False), (ZeroDivisionError("x"), False), (IndexError("x"), False),
+        (AttributeError("x"), False), (pa.ArrowInvalid("x"), False), (TypeError("x"), False),
+        (OSError("x"), True), (ConnectionError("x"), True), (RuntimeError("x"), True),
+        (ModuleNotFoundError("x"), False), (OSError(errno.ENAMETOOLONG, "x"), False),
+        (type("NotInstalledError", (Exception,), {})("x"), False),
+        (type("ServiceUnavailableError", (Exception,), {})("x"), True),
+    ],
+)  # fmt: skip
+def test_only_errors_that_may_end_by_themselves_are_outages_of_a_catalog(
+    error, is_outage, tmp_path: Path
+) -> None:
+    table = IcebergTable(tmp_path).open()._table
+    with pytest.raises(SinkUnavailable if is_outage else SinkError, match="cannot be read"):
+        with table._explained("be read"):
+            raise error
+
+
+@pytest.mark.parametrize(
+    ("text", "is_outage"),
+    [
+        ("Generic S3 error: Error after 3 retries", True),
+        ("Kernel error: Generic MicrosoftAzure error: x", True),
+        ("error sending request for url", True),
+        ("Connection refused (os error 111)", True),
+        ("Generic DeltaTable error: External error: 1 rows failed validation check", False),
+        ("Generic error: Error partitioning record batch", False),
+        ("Kernel error: Generic delta kernel error: x", False),
+        ("no field named connection", False),
+        ("Generic LocalFileSystem error: Unable to open file: File name too long", False),
+    ],
+)
+def test_only_errors_of_a_store_are_outages_of_a_delta_table(
+    text, is_outage, tmp_path: Path
+) -> None:
+    table = DeltaTable(tmp_path).open()._table
+    with pytest.raises(SinkUnavailable if is_outage else SinkError, match="cannot be read"):
+        with table._explained("be read"):
+            raise Exception(text)
+
+
+def test_a_delta_table_that_refuses_rows_stops_the_run(tmp_path: Path) -> None:
+    table = DeltaTable(tmp_path)
+    sink = table.open()
+    sink.deliver(epoch(1, {"connection": 1}))
+    made = table.library.DeltaTable(str(table.path))
+    made.alter.add_constraint({"known": "connection > 0"})
+    with pytest.raises(SinkError, match="cannot take an epoch: .*validation"):
+        sink.deliver(epoch(2, {"connection": -1}))
+    # What the library cannot do is no race with another writer.
+    log = table.path / "_delta_log" / f"{made.version() + 1:020d}.json"
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["someday"]}
+    log.write_text(json.dumps({"protocol": protocol}))
+    with pytest.raises(SinkError, match="cannot take an epoch: Unsupported .*someday"):
+        sink.deliver(epoch(2, {"connection": 2}))
+
+
+NUL, TWICE, EMPTY = "a name in Delta has no NUL", "one name to Delta", "is not empty"
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "said"),
+    [
+        (DeltaTable, {"a\0": 1}, NUL),
+        (DeltaTable, {"a": 1, "b": [{"c": 1, "C": 2}]}, f"'b.c' and 'b.C' have {TWICE}"),
+        (DeltaTable, {"n": 1, "N": 2}, f"'n' and 'N' have {TWICE}"),
+        (IcebergTable, {"": 1}, EMPTY),
+        (IcebergTable, {"a": {"": 1}}, f"'a.': a name in Iceberg {EMPTY}"),
+    ],
+)
+def test_names_that_a_format_cannot_have_are_refused_before_the_commit(
+    tmp_path: Path, kind: type[Table], row: dict[str, Any], said: str
+) -> None:
+    table = kind(tmp_path)
+    with pytest.raises(SinkError, match=said):
+        table.sink().encode(Rows.of([row], [0]))
+    with pytest.raises(InvalidPipeline, match=said):
+        table.sink(schema=pa.Table.from_pylist([row]).schema)
+
+
+def test_empty_dicts_are_rows_of_none_where_a_schema_says_the_columns(table: Table) -> None:
+    sink = table.open(schema=pa.schema([("n", pa.int64())]))
+    sink.encode(Rows.of([{}, {}], [0, 0]))
+    sink.deliver(epoch(1, {}, {}))
+    assert table.read()["n"].to_pylist() == [None, None]
+
+
+def test_a_link_to_a_delta_table_is_the_same_place(tmp_path: Path) -> None:
+    table = DeltaTable(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert sinks.delta(tmp_path / "link" / "table").identity() == table.sink().identity()
+
+
+def test_a_delta_table_that_was_made_anew_is_found_out_and_not_harmed(tmp_path: Path) -> None:
+    table = DeltaTable(tmp_path)
+    sink = table.open()
+    for number in range(1, 4):
+        sink.deliver(epoch(number, {"n": number}))
+    shutil.rmtree(table.path)
+    table.append(pa.table({"n": [100]}))
+    with pytest.raises(SinkError, match="made anew: start again"):
+        sink.deliver(epoch(4, {"n": 4}))
+    assert table.numbers() == [100]
+    table.open().deliver(epoch(4, {"n": 4}))
+    assert table.numbers() == [4, 100]
+
+
+@pytest.mark.parametrize("value", [b"x", [1], {"a": 1}])
+def test_a_delta_table_is_not_partitioned_by_what_it_cannot_name(value, tmp_path: Path) -> None:
+    sink = DeltaTable(tmp_path).open(partition_by="k")
+    with pytest.raises(SinkError, match="column 'k' of partition_by= holds"):
+        sink.deliver(epoch(1, {"k": value, "n": 1}))
+
+
+def test_an_iceberg_table_keeps_types_that_a_sink_does_not_give(tmp_path: Path) -> None:
+    table = IcebergTable(tmp_path)
+    types = pytest.importorskip("pyiceberg.types")
+    catalog = table.library.load_catalog("default", **table.properties)
+    catalog.create_namespace("shop")
+    catalog.create_table(
+        "shop.numbers",
+        pa.schema([("n", pa.int64()), ("x", pa.binary(2)), ("t", pa.time64("us"))]),
+    )
+    with table.loaded().update_schema() as columns:
+        columns.add_column("u", types.UUIDType())
+    row = {"n": 1, "x": b"ab", "t": time(12, 30), "u": UUID(int=7)}
+    table.open().deliver(epoch(1, row))
+    assert table.read().to_pylist() == [row]
 
 
 def test_an_iceberg_snapshot_names_its_epoch_and_the_mark_outlives_it(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from headrace.bench.servers.processes import (
     installed,
     needs,
     run,
+    scratch_log,
 )
-from headrace.bench.servers.s3 import Server, ministack, scratch_log, versitygw
+from headrace.bench.servers.s3 import Server, ministack, versitygw
 from headrace.bench.servers.signing import put_container
 
 HERE = Path(__file__).parent

@@ -85,8 +85,8 @@ def test_a_password_opens_the_topics_and_is_shown_nowhere(
     with pytest.raises(HeadraceError) as refused:
         driver_of(counted(server, topics, WRONG).freeze(), DiskStore(tmp_path / "wrong"))
     told.append(str(refused.value))
-    # The client tells why it cannot connect to its log alone, so the error names the broker.
     assert server.secured in str(refused.value)
+    assert "Invalid username or password" in str(refused.value)
 
     state = str(tmp_path / "state")
     for command in (["status", state], ["status", state, "--json"], ["ps", state]):

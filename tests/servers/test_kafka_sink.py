@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import uuid
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,17 @@ from tests.servers.kafka import new_topic, thorough
 
 from headrace import failpoints, sinks
 from headrace.bench.servers.kafka_server import KafkaServer
-from headrace.errors import Fenced, IncompatibleState, SinkError, SinkUnavailable
+from headrace.errors import (
+    Fenced,
+    IncompatibleState,
+    InvalidPipeline,
+    SinkError,
+    SinkUnavailable,
+)
 from headrace.model.values.rows import Rows
 from headrace.sinks import Delivery, Opening, Part, Sink
+from headrace.sinks.kafka import producer
+from headrace.sinks.kafka.sink import KafkaSink
 from headrace.store.disk import DiskStore
 
 pytestmark = [thorough, pytest.mark.slow]
@@ -73,6 +83,60 @@ def test_what_no_broker_would_take_is_refused_before_the_commit(server: KafkaSer
         sink.encode(Rows.of([{"other": 1}], [0]))
     with pytest.raises(SinkError, match="gives dict, not bytes or text"):
         sinks.kafka("any", servers=server.servers, value="bytes").encode(Rows.of([{"a": 1}], [0]))
+
+
+def test_a_topic_that_takes_little_at_once_gets_small_messages(
+    server: KafkaServer, tmp_path: Path
+) -> None:
+    topic = new_topic(server, max_message_bytes="20000")
+    sink = opened(sinks.kafka(topic, servers=server.servers), tmp_path)
+    sink.deliver(delivery(sink, 1, [uuid.uuid4().hex for _ in range(5000)]))
+    assert len(kafka.consume(server, topic)) == 5000
+    for more in (0, 250_000):  # the broker's answer comes after all messages, or among them
+        large = delivery(sink, 2, [os.urandom(30_000).hex(), *map(str, range(more))])
+        with pytest.raises(SinkError, match=r"MSG_SIZE_TOO_LARGE.*Raise max\.message\.bytes"):
+            sink.deliver(large)
+    kafka.produce(server, topic, ["of another producer"])
+    assert len(kafka.consume(server, topic)) == 5001, "no open transaction is before it"
+
+
+def test_a_compacted_topic_wants_keys(server: KafkaServer, tmp_path: Path) -> None:
+    topic = new_topic(server, cleanup_policy="compact")
+    with pytest.raises(SinkError, match="is compacted, so it takes no messages without a key"):
+        opened(sinks.kafka(topic, servers=server.servers), tmp_path)
+    sink = opened(sinks.kafka(topic, servers=server.servers, key="k"), tmp_path)
+    with pytest.raises(SinkError, match="INVALID_RECORD.*a row has None as its key"):
+        sink.deliver(delivery(sink, 1, [{"k": None}]))
+
+
+def test_two_sinks_of_a_driver_cannot_share_a_topic_by_two_addresses(
+    server: KafkaServer, tmp_path: Path
+) -> None:
+    topic, port = new_topic(server), server.process.port
+    first, second = (sinks.kafka(topic, servers=f"{h}:{port}") for h in ("127.0.0.1", "localhost"))
+    place = str(tmp_path)
+
+    def opening(name: str) -> Opening:
+        return Opening("checkpoint-1", 1, 0, DiskStore(str(tmp_path / name)), {}, place)
+
+    first.open(opening("a"))
+    with pytest.raises(InvalidPipeline, match=f"two sinks of this pipeline write to .*{topic}"):
+        second.open(opening("b"))
+    first.close()
+    second.open(opening("b"))
+
+
+def test_brokers_that_allow_no_longer_transaction_get_the_time_that_they_took(
+    server: KafkaServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "_TIMEOUTS_MS", (60_000, 100 * 900_000))
+    topic = new_topic(server)
+    sink = opened(sinks.kafka(topic, servers=server.servers), tmp_path)
+    assert isinstance(sink, KafkaSink)
+    del sink._producers[0]._timeouts[0]  # as after an outage
+    sink._producers[0].drop()
+    sink.deliver(delivery(sink, 1, [{"n": 1}]))
+    assert kafka.shown(server, topic) == [{"n": 1}]
 
 
 def test_a_missing_topic_is_named(server: KafkaServer, tmp_path: Path) -> None:

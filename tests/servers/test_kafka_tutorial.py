@@ -106,6 +106,9 @@ def test_every_command_of_the_tutorial_works_and_says_what_the_page_says(
                     command = f"{command} --directory {ROOT}"
                 follow(shell, command, here(shown))
                 ran.append(line)
+                if "totals:2" in command:
+                    again = shell.type(command.replace("totals:2", "totals:9"))
+                    assert again[0] == 0 and "totals is there already, with 2 part" in again[1]
     assert len(ran) == 19, ran
     rejected = [path.read_text() for path in (project / "out" / "bad").glob("epoch=*/*")]
     assert len(rejected) == 2 and all("many" in text for text in rejected)

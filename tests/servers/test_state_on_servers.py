@@ -276,6 +276,30 @@ def test_what_was_purged_leaves_no_names_behind(redis: RedisServer) -> None:
     assert left == [b"computations", b"marks"]
 
 
+def test_a_hash_that_somebody_has_deleted_is_noticed(redis: RedisServer) -> None:
+    backend = RedisBackend(redis.url(database=7), "c1")
+    entries = [Cell(hash_key(KEY), KEY, 1, "items", b"%d" % n, b"v", 1) for n in range(3)]
+    run = backend.marks().run
+    backend.write(1, [("C", field_cell(b"one")), *(("C", entry) for entry in entries)])
+    assert backend.raise_applied(1, run) and backend.lost() == ""
+    for place in list(backend._client.scan_iter(match="*items")):
+        copy = backend._client.dump(place)
+        backend._client.delete(place)
+        assert "4 cells were written, and 1 are there" in str(backend.lost())
+        backend._client.restore(place, 0, copy)
+    assert backend.lost() == ""
+    backend._client.delete(backend._owner("C", KEY))
+    assert "4 cells were written, and 0 are there" in str(backend.lost())
+
+
+def test_cells_of_an_older_release_are_not_counted(redis: RedisServer) -> None:
+    backend = RedisBackend(redis.url(database=8), "c1")
+    written(backend, 1, b"one")
+    backend._client.hdel(backend._common[0], "cells", "counts")
+    written(backend, 2, b"two")
+    assert backend.lost() is None
+
+
 def field_cell(value: bytes) -> Cell:
     return Cell(hash_key(KEY), KEY, FIELD, "count", b"", value, 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, Sequence, Set
 from functools import lru_cache, reduce
 from operator import or_
 from types import UnionType
@@ -175,8 +175,12 @@ def _listed(given: Any) -> list[Any] | None:
         if hasattr(given, name):
             found = getattr(given, name)()
             return found if isinstance(found, list) else None
-    if isinstance(given, Iterable) and not isinstance(given, (str, bytes, bytearray, Mapping)):
-        return list(given)
+    # A set has no order, and a DataFrame would give the names of its columns. Of a dict, the keys
+    # and the pairs are sets to Python, but have its order.
+    others = (str, bytes, bytearray, Mapping, Set)
+    ordered = isinstance(given, KeysView | ItemsView) or not isinstance(given, others)
+    if isinstance(given, Iterable) and ordered:
+        return None if hasattr(given, "columns") else list(given)
     return None
 
 

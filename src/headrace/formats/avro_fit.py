@@ -13,6 +13,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
+from headrace.formats.format import holds
+
 Fit = Callable[[Any], Any]
 _INTEGERS = {"int": 2**31, "long": 2**63}
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -49,7 +51,7 @@ class _Fitters:
 
     def of(self, schema: Any) -> Fit:
         if isinstance(schema, list):
-            return self._union([self.of(branch) for branch in schema])
+            return self._union(schema)
         if isinstance(schema, str):
             return self.of(self._named[schema]) if schema in self._named else _plain(schema)
         kind, logical = schema["type"], schema.get("logicalType")
@@ -100,17 +102,31 @@ class _Fitters:
             fields[field["name"]] = self.of(field["type"]), "default" not in field
         return fit_record
 
-    def _union(self, branches: list[Fit]) -> Fit:
+    def _union(self, branches: list[Any]) -> Fit:
+        # Doubles first: a float rounds nearly all numbers that a double holds.
+        ordered = sorted(branches, key=lambda branch: bool(branch == "float"))
+        fits = [(self._branch(branch), self.of(branch)) for branch in ordered]
+        is_named = sum(name != "null" for name, _ in fits) > 1
+
         def fit_union(value: Any) -> Any:
             reasons = []
-            for fit in branches:
+            for name, fit in fits:
                 try:
-                    return fit(value)
+                    fitted = fit(value)
                 except Misfit as error:
                     reasons.append(str(error))
+                    continue
+                # With its branch: fastavro would choose another one, and round.
+                return (name, fitted) if is_named else fitted
             raise Misfit(f"it fits no branch of its union: {'; '.join(reasons)}")
 
         return fit_union
+
+    def _branch(self, schema: Any) -> str:
+        """How fastavro calls a branch of a union: its type or, if that has a name, the name."""
+        if isinstance(schema, str):
+            return schema
+        return str(schema.get("name", schema["type"]))
 
 
 def _plain(kind: str) -> Fit:
@@ -124,16 +140,7 @@ def _plain(kind: str) -> Fit:
 
         return fit_integer
     if kind in ("float", "double"):
-
-        def fit_float(value: Any) -> Any:
-            if type(value) not in (int, float):
-                raise _not(value, kind)
-            try:
-                return float(value)
-            except OverflowError:
-                raise _not(value, kind) from None
-
-        return fit_float
+        return lambda value: _float(value, kind)
     types = _TYPES[kind]
 
     def fit_type(value: Any) -> Any:
@@ -142,6 +149,12 @@ def _plain(kind: str) -> Fit:
         return value
 
     return fit_type
+
+
+def _float(value: Any, kind: str) -> float:
+    if type(value) in (int, float) and holds(kind, value):
+        return float(value)
+    raise _not(value, kind)
 
 
 def _not(value: Any, kind: str) -> Misfit:
@@ -202,10 +215,14 @@ def _fixed(size: int) -> Fit:
 def _decimal(value: Any) -> Any:
     if type(value) in (int, str):
         try:
-            return Decimal(value)
+            value = Decimal(value)
         except InvalidOperation:
             return None
-    return value if isinstance(value, Decimal) else None
+    if not isinstance(value, Decimal):
+        return None
+    if not value.is_finite():
+        raise _not(value, "number")
+    return value
 
 
 def _instant(value: Any) -> Any:
@@ -221,6 +238,8 @@ def _local(value: Any) -> Any:
 
 
 def _date(value: Any) -> Any:
+    if isinstance(value, datetime):
+        raise _not(value, "date")
     return _parsed(date, value)
 
 
@@ -229,7 +248,24 @@ def _time(value: Any) -> Any:
 
 
 def _uuid(value: Any) -> Any:
-    return value if isinstance(value, UUID) else None
+    if type(value) is not str:
+        return value if isinstance(value, UUID) else None
+    try:
+        return UUID(value)
+    except ValueError:
+        raise _not(value, "UUID") from None
+
+
+def _in_millis(parse: Fit) -> Fit:
+    """The same for a field of milliseconds, which would cut off the rest."""
+
+    def fit_millis(value: Any) -> Any:
+        found = parse(value)
+        if found is not None and found.microsecond % 1000:
+            raise Misfit(f"{value} has microseconds, and the field holds milliseconds")
+        return found
+
+    return fit_millis
 
 
 def _parsed(kind: Any, value: Any) -> Any:
@@ -247,10 +283,10 @@ _LOGICAL: dict[str, Fit] = {
     "decimal": _decimal,
     "uuid": _uuid,
     "date": _date,
-    "time-millis": _time,
+    "time-millis": _in_millis(_time),
     "time-micros": _time,
-    "timestamp-millis": _instant,
+    "timestamp-millis": _in_millis(_instant),
     "timestamp-micros": _instant,
-    "local-timestamp-millis": _local,
+    "local-timestamp-millis": _in_millis(_local),
     "local-timestamp-micros": _local,
 }

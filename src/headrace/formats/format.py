@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import importlib
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +87,17 @@ def schema_id(raw: bytes) -> int:
             "do; leave registry= out if it was written without one"
         )
     return int.from_bytes(raw[1:HEADER], "big")
+
+
+def holds(kind: str, value: float) -> bool:
+    """Whether a field of "float" or "double" holds a number: whole ones exactly, others rounded."""
+    try:
+        held = float(value)
+        if kind == "float":
+            (held,) = struct.unpack("<f", struct.pack("<f", held))
+    except OverflowError:
+        return False
+    return held == value or type(value) is float
 
 
 def extra(module: str, package: str, name: str) -> Any:

@@ -11,6 +11,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
+from headrace.formats.format import holds
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GOOGLE = "google.protobuf."
 _WRAPPERS = {
@@ -18,8 +22,9 @@ _WRAPPERS = {
     for kind in ("Bool", "Int32", "Int64", "UInt32", "UInt64", "Float", "Double", "String", "Bytes")
 }
 _MESSAGE, _ENUM = 10, 8  # FieldDescriptor.CPPTYPE_MESSAGE, CPPTYPE_ENUM
-_FLOATS = (5, 6)
+_FLOATS = {5: "double", 6: "float"}
 _BOOL = 7
+_STRING = 9  # FieldDescriptor.TYPE_STRING
 
 
 def to_value(message: Any) -> Any:
@@ -94,6 +99,8 @@ def fill(message: Any, value: Any, place: str = "") -> None:
     name = message.DESCRIPTOR.full_name
     if name.startswith(_GOOGLE):
         if name in _WRAPPERS:
+            if value is None:
+                raise _misfit(place, "it is part of a list or a map, where nothing can be absent")
             value = {"value": value}
         elif name[len(_GOOGLE) :] in _WRITE:
             _WRITE[name[len(_GOOGLE) :]](message, value, place)
@@ -108,7 +115,12 @@ def fill(message: Any, value: Any, place: str = "") -> None:
         if field is None:
             raise _misfit(at, f"{name} has no such field")
         if inner is not None:
+            chosen = field.containing_oneof and message.WhichOneof(field.containing_oneof.name)
+            if chosen:
+                raise _misfit(at, f"{chosen} is there, too, and they are parts of one oneof")
             _set(message, field, inner, at)
+        elif not field.is_repeated and not field.has_presence:
+            raise _misfit(at, "it has no `optional`, so it cannot be None: leave it out, or say 0")
     message.SetInParent()
 
 
@@ -158,8 +170,13 @@ def _plain(value: Any, field: Any) -> Any:
         return named.number
     if type(value) is bool and field.cpp_type != _BOOL:
         raise TypeError("it is a bool, not a number")
-    if type(value) is float and field.cpp_type not in _FLOATS:
+    kind = _FLOATS.get(field.cpp_type)
+    if type(value) is float and kind is None:
         raise TypeError(f"{value!r} is no integer")
+    if type(value) in (int, float) and kind is not None and not holds(kind, value):
+        raise ValueError(f"{str(value)[:40]} is no {kind}")
+    if type(value) is bytes and field.type == _STRING:
+        raise TypeError("it is bytes, not text")
     if field.cpp_type == _BOOL and type(value) is not bool:
         raise TypeError(f"it is {type(value).__name__}, not a bool")
     return value
@@ -185,9 +202,14 @@ def _write_timestamp(message: Any, value: Any, place: str) -> None:
 
 
 def _write_duration(message: Any, value: Any, place: str) -> None:
+    if type(value) is str:  # as a produced timedelta is
+        try:
+            value = msgspec.convert(value, timedelta)
+        except msgspec.ValidationError:
+            raise _misfit(place, f"{value[:40]!r} is no duration, such as 'PT1.5S'") from None
     if not isinstance(value, timedelta):
         if type(value) not in (int, float):
-            raise _misfit(place, "a duration is a timedelta, or a number of seconds")
+            raise _misfit(place, "a duration is a timedelta, its text, or a number of seconds")
         value = timedelta(seconds=value)
     _write_span(message, value, towards_zero=True)
 

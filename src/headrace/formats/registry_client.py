@@ -80,8 +80,8 @@ def registry(
     Tasks ask it for schemas, so these values travel to them in Spark's own messages.
     """
     where = "formats.registry"
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    parts = _parts(url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidPipeline(f'{where} takes an address, "http://host:8081"')
     if parts.username or parts.password or parts.query or parts.fragment:
         raise InvalidPipeline(
@@ -96,8 +96,23 @@ def registry(
         sent["Authorization"] = f"Basic {pair}"
     elif token is not None:
         sent["Authorization"] = f"Bearer {token}"
+    for name, value in sent.items():
+        if not all(str(text).isascii() and str(text).isprintable() for text in (name, value)):
+            what = "token=" if name == "Authorization" else f"the header {name!r:.80}"
+            raise InvalidPipeline(
+                f"{where}: {what} is text without line breaks or special characters; what was "
+                "read from a file often ends with a line break: use .strip()"
+            )
     secrets = (password, token, *sent.values(), sent.get("Authorization", "").partition(" ")[2])
     return Registry(url.rstrip("/"), sent, tuple(s for s in secrets if s and len(s) > 2))
+
+
+def _parts(url: str) -> urllib.parse.SplitResult | None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return parts if parts.port != 0 else None
+    except (ValueError, AttributeError):  # a port that is none, or no text
+        return None
 
 
 class Registry:

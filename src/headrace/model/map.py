@@ -118,7 +118,7 @@ class Map(Generic[K, V]):
         if entry is None:
             known = self._cold.pop(encoded, None)
             found = known or self._source.get(encoded)
-            entry = MapEntry(self._codec, found, self.clock)
+            entry = MapEntry(self._codec, found, self.clock, self._name)
             self._seen[encoded] = entry
             if entry.present and known is None:
                 self._know(encoded)
@@ -191,7 +191,7 @@ class Map(Generic[K, V]):
             if name not in seen and (found := cold.get(name)) is not None:
                 if found[1] <= self.clock:
                     continue
-                value = decoded(codec, found[0])
+                value = decoded(codec, found[0], self._name)
                 if type(value) in UNCHANGING:
                     yield name, value
                     continue

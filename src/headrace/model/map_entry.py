@@ -25,7 +25,10 @@ class MapEntry:
 
     __slots__ = ("added", "below", "expires", "present", "stored", "until", "value", "written")
 
-    def __init__(self, codec: Codec, found: tuple[bytes, int] | None, clock: int) -> None:
+    def __init__(
+        self, codec: Codec, found: tuple[bytes, int] | None, clock: int, name: str
+    ) -> None:
+        """`name`: what the map is called in errors."""
         self.added = 0
         """Which addition to the map it is; 0 for a stored entry."""
         self.below = found is not None
@@ -33,7 +36,7 @@ class MapEntry:
         self.until = self.expires = found[1] if found else END
         """When it expires: the stored time (`until`) and the current time (`expires`)."""
         self.present = found is not None and self.expires > clock
-        self.value = decoded(codec, found[0]) if found and self.present else None
+        self.value = decoded(codec, found[0], name) if found and self.present else None
         self.written = self.stored if self.present else None
         """Its bytes at the last write. A TTL counts from the last write."""
 
@@ -43,12 +46,12 @@ class MapEntry:
         return data, self.expires, self.written, touched
 
 
-def decoded(codec: Codec, data: bytes) -> Any:
+def decoded(codec: Codec, data: bytes, name: str) -> Any:
     """The value in an entry's bytes."""
     try:
         return codec.decode(data)
     except msgspec.DecodeError as error:
         raise IncompatibleState(
-            f"a Map's entry is stored with another type than {codec.type}: {error}. Keep the old "
-            "type, or give the new Map another name"
+            f"field {name!r}: a Map's entry is stored with another type than {codec.type}: "
+            f"{error}. Raise the class's version= and give it migrate(), or keep the old type"
         ) from None

@@ -88,6 +88,10 @@ class Sink(ABC):
         """Where it writes, so that two sinks on one place are refused; None if not shared."""
         return None
 
+    def target(self) -> str | None:
+        """As `identity`, but known after `open`: a table has names that only its system knows."""
+        return self.identity()
+
     def open(self, opening: Opening) -> None:
         """Called when a driver takes over. Refuse a target of another checkpoint here."""
 

@@ -347,6 +347,10 @@ class Source(ABC):
         """(split, name) of all parts that can be compared with `seen`, under their names there."""
         return ()
 
+    def unread(self) -> Mapping[str, Seen]:
+        """What counts as read of splits of which nothing was read, if they may lose that, too."""
+        return {}
+
     def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
         """Compares a part with what was read: `seen`, perhaps with another time, or the change.
 

@@ -6,6 +6,7 @@ A value that is not a dict is put into a column called `value`. Every error name
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.values.arrow import one_batch
 from headrace.model.values.kinds import kind_of
 from headrace.model.values.rows import Rows
+from headrace.sinks.fitting.arrays import column
 
 VALUE = "value"
 
@@ -22,6 +24,7 @@ INSTANT = pa.timestamp("us", tz="UTC")
 TIMES = ("window_start", "window_end")
 """Columns that hold times unless the user says otherwise: windows make them."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARROW_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -47,7 +50,8 @@ def as_batch(
     """The rows as Arrow columns: as they are, or inferred from dicts, or of a given schema.
 
     With `mixed`, a column whose cells have no common type becomes text: each cell as JSON. Columns
-    `times` that hold integers, microseconds since 1970, become timestamps.
+    `times` that hold integers, microseconds since 1970, become timestamps; those of a schema, in
+    its unit.
     """
     cells: dict[str, Any] = {}
     if rows.columns is not None:
@@ -56,15 +60,18 @@ def as_batch(
         dicts = as_dicts(rows)
         for name in column_names(dicts):
             cells[name] = [row.get(name) for row in dicts]
+    if timestamp is not None and timestamp in cells:
+        raise already_there(timestamp)
     if schema is not None:
-        cells = _by_schema(cells, schema, len(rows))
+        if timestamp is not None and timestamp in schema.names:
+            cells[timestamp] = pa.array(rows.timestamps, pa.int64())
+            times = (*times, timestamp)
+        cells = _by_schema(cells, schema, len(rows), times)
     arrays = {
-        name: cell if isinstance(cell, pa.Array) else _array(name, cell, None, mixed=mixed)
+        name: cell if isinstance(cell, pa.Array) else _array(name, cell, mixed=mixed)
         for name, cell in cells.items()
     }
-    if timestamp is not None:
-        if timestamp in arrays:
-            raise already_there(timestamp)
+    if timestamp is not None and timestamp not in arrays:
         arrays[timestamp] = pa.array(rows.timestamps, pa.int64())
     for name in times:
         if (schema is None or name not in schema.names) and name in arrays:
@@ -127,26 +134,39 @@ def _as_times(cells: pa.Array) -> pa.Array:
     return cells.cast(INSTANT) if pa.types.is_int64(cells.type) else cells
 
 
-def _by_schema(cells: dict[str, Any], schema: pa.Schema, length: int) -> dict[str, Any]:
+def _by_schema(
+    cells: dict[str, Any], schema: pa.Schema, length: int, times: Collection[str]
+) -> dict[str, Any]:
     for name in cells:
         if name not in schema.names:
             raise SinkError(f"rows have a column {name!r} that schema= does not name")
-    fitted = {}
+    found = {}
     for field in schema:
-        cell = cells.get(field.name)
-        if cell is None:
-            cell = [None] * length
-        fitted[field.name] = _array(field.name, cell, field.type)
-    return fitted
+        given = cells.get(field.name)
+        is_time = pa.types.is_timestamp(field.type) and field.type.unit != "us"
+        if given is not None and field.name in times and is_time:
+            given = _of_micros(field.name, given)
+        found[field.name] = column(field, given, length, whose="schema=")
+    return found
 
 
-def _array(name: str, cell: Any, kind: pa.DataType | None, *, mixed: bool = False) -> pa.Array:
+def _of_micros(name: str, cells: Any) -> Any:
+    """Integers, which are microseconds since 1970, as times, for a column of another unit."""
+    if isinstance(cells, pa.Array):
+        return _as_times(cells)
     try:
-        if isinstance(cell, pa.Array):
-            return cell if kind is None else cell.cast(kind)
-        return _inferred(cell) if kind is None else pa.array(cell, kind)
+        return [_EPOCH + timedelta(microseconds=c) if type(c) is int else c for c in cells]
+    except OverflowError:
+        raise SinkError(
+            f"column {name!r}: in microseconds since 1970, UTC, a time is beyond the year 9999"
+        ) from None
+
+
+def _array(name: str, cell: Any, *, mixed: bool = False) -> pa.Array:
+    try:
+        return _inferred(cell)
     except _ARROW_REFUSALS as error:
-        if mixed and kind is None:
+        if mixed:
             return pa.array([None if c is None else _as_json(c) for c in cell], pa.string())
         raise SinkError(f"column {name!r} cannot become an Arrow column: {error}") from error
 

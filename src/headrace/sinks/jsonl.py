@@ -58,14 +58,19 @@ class JsonRows(RowFormat):
             values = rows.values()
         else:
             values = as_dicts(rows, self.timestamp)
-        try:
-            return _encoder.encode_lines(values)
-        except _REFUSALS:
-            pass
-        try:
-            return _encoder.encode_lines(with_digits(values))
-        except _REFUSALS as error:
-            raise SinkError(_explanation(values, error)) from error
+        return json_lines(values)
+
+
+def json_lines(values: list[Any]) -> bytes:
+    """A line of JSON for each value, each with its newline."""
+    try:
+        return _encoder.encode_lines(values)
+    except _REFUSALS:
+        pass
+    try:
+        return _encoder.encode_lines(with_digits(values))
+    except _REFUSALS as error:
+        raise SinkError(_explanation(values, error)) from error
 
 
 def with_digits(value: Any) -> Any:

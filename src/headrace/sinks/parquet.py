@@ -55,7 +55,8 @@ def parquet(
 
     That column, and those that `times` names, become timestamps (microseconds, UTC) if they hold
     integers: without a `times`, the bounds of windows do. `times=()` leaves all of them integers,
-    microseconds since 1970. Columns of a `schema` or of `partition_by` stay as they are.
+    microseconds since 1970. Columns of a `schema` have its types, in its unit. Columns of
+    `partition_by` stay as they are.
 
     `group_mb` and `group_within` are as in `jsonl`: several epochs appear together.
     """

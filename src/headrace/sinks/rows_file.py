@@ -73,6 +73,8 @@ def _rest(schema: pa.Schema) -> pa.Schema:
 
 def _without_padding(column: pa.Array) -> pa.Array:
     kind = column.type
+    if isinstance(kind, pa.UuidType):  # its storage would be bytes, and other rows have UUIDs
+        return pa.ExtensionArray.from_storage(kind, _without_padding(column.storage))
     if isinstance(column, pa.ExtensionArray):
         column, kind = column.storage, column.type.storage_type
     if pa.types.is_dictionary(kind):

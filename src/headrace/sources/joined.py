@@ -1,7 +1,8 @@
 """`sources.then`: one source to its end, and then another, as one stream.
 
 Splits of the first are called `first/...`, those of the second `then/...`. The second begins when
-every split of the first is read to its end and committed. That moment is written to the workspace
+every split of the first is read to its end and committed; if the first is itself such a source,
+when its second has ended too. That moment is written to the workspace
 before any split of the second is listed, so a restart finds the same splits.
 
 Both are prepared at the first start: `start="latest"`, or a time, is decided then, and what arrives
@@ -10,7 +11,7 @@ while the first is read is not lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,18 +38,28 @@ def then(first: Source, second: Source) -> Source:
     for name, given in (("first", first), ("second", second)):
         if not isinstance(given, Source):
             raise InvalidPipeline(f"sources.then: {name} is no source: {given!r:.80}")
-    if not first.bounded:
+    if not all(part.bounded for part in parts_of(first).values()):
         raise InvalidPipeline(
             f"sources.then: {first.describe()} never ends, so nothing can come after it"
         )
     return ThenSource(first, second)
 
 
+def parts_of(source: Source, prefix: str = "") -> dict[str, Source]:
+    """The sources that a source consists of, by how the names of their splits begin."""
+    if not isinstance(source, ThenSource):
+        return {prefix: source}
+    found: dict[str, Source] = {}
+    for name, side in source.sides.items():
+        found |= parts_of(side, _named(f"{prefix}{name}", ""))
+    return found
+
+
 class ThenSource(Source):
     """Two sources, one after the other."""
 
     def __init__(self, first: Source, second: Source) -> None:
-        self._sides = {_FIRST: first, _SECOND: second}
+        self.sides = {_FIRST: first, _SECOND: second}
         self.timing = _timing(first, second)
         self.rereads = first.rereads and second.rereads
         self.schema = second.schema if second.schema is not None else first.schema
@@ -72,43 +83,45 @@ class ThenSource(Source):
     @property
     def bounded(self) -> bool:  # type: ignore[override]
         """Not known before the second has begun: until then there is always more to come."""
-        return self._begun and self._sides[_SECOND].bounded
+        return self._begun and self.sides[_SECOND].bounded
 
     def prepare(self, workspace: Workspace) -> None:
         self._forget()
-        for name, side in self._sides.items():
+        for name, side in self.sides.items():
             side.prepare(_part(workspace, name))
         self._store = workspace.store
         self._begun = _exists(workspace.store, _BEGUN)
-        self._listed = set(self._sides[_FIRST].splits())
+        self._listed = set(self.sides[_FIRST].splits())
 
     def look(self, workspace: Workspace) -> None:
-        for name, side in self._sides.items():
+        for name, side in self.sides.items():
             side.look(_part(workspace, name))
 
     def close(self) -> None:
-        for side in self._sides.values():
+        for side in self.sides.values():
             side.close()
 
     def splits(self) -> Sequence[str]:
-        first = self._sides[_FIRST]
+        first = self.sides[_FIRST]
         if not self._begun:
-            if not self._listed <= self._finished:
-                return [_named(_FIRST, split) for split in first.splits()]
+            listed = first.splits()
+            self._listed |= set(listed)
+            if not first.bounded or not self._listed <= self._finished:
+                return [_named(_FIRST, split) for split in listed]
             if self._store is not None:
                 self._store.put_if_absent(_BEGUN, b"")
             self._begun = True
-        return [_named(_SECOND, split) for split in self._sides[_SECOND].splits()]
+        return [_named(_SECOND, split) for split in self.sides[_SECOND].splits()]
 
     def finished(self, splits: Iterable[str]) -> None:
         ended = list(splits)
-        for name, side in self._sides.items():
+        for name, side in self.sides.items():
             side.finished([split for part, split in map(_parted, ended) if part == name])
         self._finished.update(split for part, split in map(_parted, ended) if part == _FIRST)
 
     def caught_up(self) -> bool:
         # Between the two, the second has something to offer that is not listed yet.
-        return self._begun and self._sides[_SECOND].caught_up()
+        return self._begun and self.sides[_SECOND].caught_up()
 
     def first(self, split: str) -> int:
         side, own = self._of(split)
@@ -135,7 +148,7 @@ class ThenSource(Source):
         return side.low_watermark(own, position)
 
     def columns(self) -> Sequence[str] | None:
-        first, second = (side.columns() for side in self._sides.values())
+        first, second = (side.columns() for side in self.sides.values())
         return first if first == second else None
 
     def settle(self, split: str, position: int) -> None:
@@ -147,9 +160,13 @@ class ThenSource(Source):
         side.release(own, position)
 
     def parts(self) -> Iterable[tuple[str, str]]:
-        for name, side in self._sides.items():
+        for name, side in self.sides.items():
             for split, part in side.parts():
                 yield _named(name, split), part
+
+    def unread(self) -> Mapping[str, Seen]:
+        name = _SECOND if self._begun else _FIRST
+        return {_named(name, split): was for split, was in self.sides[name].unread().items()}
 
     def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
         side, own = self._of(split)
@@ -167,12 +184,12 @@ class ThenSource(Source):
         return side.parallel(own, range, parts)
 
     def describe(self) -> str:
-        first, second = (side.describe() for side in self._sides.values())
+        first, second = (side.describe() for side in self.sides.values())
         return f"{first}, then {second}"
 
     def _of(self, split: str) -> tuple[Source, str]:
         name, own = _parted(split)
-        return self._sides[name], own
+        return self.sides[name], own
 
 
 def _timing(first: Source, second: Source) -> Timing:

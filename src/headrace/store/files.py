@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from headrace.errors import StoreError
 from headrace.system import REAL, AnyPath, System
 
+_LOOKS = ("read", "list", "look at")
+
 
 @contextmanager
 def explained(action: str, path: AnyPath) -> Iterator[None]:
@@ -27,11 +29,13 @@ def explained(action: str, path: AnyPath) -> Iterator[None]:
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
+        what = "read it" if action in _LOOKS else "write there"
+        denied = f"permission denied: let this user {what}, or choose another path"
         hints = {
             errno.ENOSPC: "the disk is full: free some space and start again, nothing is lost",
             errno.EDQUOT: "the quota is used up: free some space and start again, nothing is lost",
-            errno.EACCES: "permission denied: let this user write there, or choose another path",
-            errno.EPERM: "permission denied: let this user write there, or choose another path",
+            errno.EACCES: denied,
+            errno.EPERM: denied,
             errno.EROFS: "the filesystem is read-only: choose another path",
         }
         hint = hints.get(error.errno or 0, error.strerror or str(error))
@@ -45,6 +49,17 @@ def sync_directory(path: AnyPath, system: System = REAL) -> None:
         system.files.fsync(descriptor)
     finally:
         system.files.close(descriptor)
+
+
+def sync_file(path: AnyPath, system: System = REAL) -> None:
+    """Makes durable what a file has, whoever wrote it, and its name."""
+    with explained("sync", path):
+        descriptor = system.files.open_directory(path)
+        try:
+            system.files.fsync(descriptor)
+        finally:
+            system.files.close(descriptor)
+        sync_directory(os.path.dirname(path), system)
 
 
 def make_directory(path: AnyPath, system: System = REAL) -> None:

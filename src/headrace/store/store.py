@@ -89,6 +89,11 @@ class Store(ABC):
         """
         return None
 
+    @property
+    def is_far(self) -> bool:
+        """Whether other processes reach its files only by asking it: a server, in most cases."""
+        return self.is_shared and self.local_path() is None
+
     def below(self, prefix: str) -> Store:
         """The part of this store whose names begin with `prefix/`, as a store of its own."""
         return PrefixStore(self, prefix)
@@ -104,6 +109,14 @@ class Store(ABC):
     def write_volatile(self, name: str, data: bytes) -> None:
         """Writes a whole file, but not durably: it may be lost after a power loss."""
         self.write(name, data)
+
+    def write_for_now(self, name: str, data: bytes) -> bool:
+        """Writes a whole immutable file that a checkpoint will replace soon (M2).
+
+        It is where the next task of its slot looks for it. Returns whether it may be lost.
+        """
+        self.write_volatile(name, data)
+        return True
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> bool:
@@ -236,6 +249,9 @@ class ForwardingStore(Store):
 
     def write_volatile(self, name: str, data: bytes) -> None:
         self.base.write_volatile(self.base_name(name), data)
+
+    def write_for_now(self, name: str, data: bytes) -> bool:
+        return self.base.write_for_now(self.base_name(name), data)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return self.base.put_if_absent(self.base_name(name), data)

@@ -24,6 +24,10 @@ def record(*fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": [{"name": n, "type": t} for n, t in fields]}
 
 
+def named(name: str, kind: str) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": "x", "type": kind}]}
+
+
 def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
     return {"type": kind, "logicalType": name, **more}
 
@@ -55,6 +59,12 @@ def there_and_back(schema: Any, value: Any) -> Any:
         (logical("bytes", "decimal", precision=38, scale=2), Decimal("-123456789012345678.90")),
         (logical("string", "uuid"), UUID("fe37f7bd-6a70-4ac4-8de2-f7e8f3f54b87")),
         (NODE, {"next": {"next": {"next": None}}}),
+        (["double", "long"], 2**60 + 1),
+        (["float", "double"], 0.1),
+        (["null", "double", logical("long", "timestamp-micros")], datetime(2026, 1, 1, tzinfo=UTC)),
+        ([named("A", "double"), named("B", "long")], {"x": 2**60 + 1}),
+        (["bytes", {"type": "map", "values": ["null", "double", "long"]}], {"a": 2**53 + 1}),
+        (["null", NODE, "string"], {"next": {"next": None}}),
     ],
 )
 def test_a_value_is_read_as_it_was_written(schema: Any, value: Any) -> None:
@@ -104,6 +114,14 @@ def test_texts_of_decimals_and_times_fit_as_functions_produce_them(
         (logical("long", "timestamp-micros"), "2026-11-18T01:02:03"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, "B"),
         (["null", "string"], 7),
+        ("double", 2**53 + 1),
+        ("float", 2**24 + 1),
+        ("float", 1e300),
+        (logical("bytes", "decimal", precision=9, scale=2), "NaN"),
+        (logical("long", "timestamp-millis"), "2026-11-18T01:02:03.000004Z"),
+        (logical("int", "time-millis"), "01:02:03.000004"),
+        (logical("int", "date"), datetime(2026, 11, 18, 5, tzinfo=UTC)),
+        (logical("string", "uuid"), "no uuid"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused_not_rounded(schema: Any, value: Any) -> None:

@@ -39,12 +39,14 @@ message Order {
   google.protobuf.Struct more = 13;
   oneof payment { string card = 14; int64 cash = 15; }
   Order before = 16;
+  float small = 17;
+  repeated google.protobuf.Int64Value each = 18;
 }
 """
 NOTHING: dict[str, Any] = {
     "user": "", "cents": 0, "large": 0, "rate": None, "kind": "UNKNOWN", "lines": [],
     "by_name": {}, "flags": {}, "raw": b"", "at": None, "took": None, "maybe": None,
-    "more": None, "card": None, "cash": None, "before": None,
+    "more": None, "card": None, "cash": None, "before": None, "small": 0.0, "each": [],
 }  # fmt: skip
 
 
@@ -66,6 +68,7 @@ def order() -> Any:
         {"at": datetime(1, 1, 1, tzinfo=UTC), "maybe": 0},
         {"more": {"a": [1.5, None, {"b": True}], "c": "x"}},
         {"cash": 0},
+        {"each": [0, -1], "small": 0.5, "rate": float("inf"), "card": None},
         {"before": {**NOTHING, "user": "x"}},
     ],
 )
@@ -73,9 +76,17 @@ def test_a_value_is_read_as_it_was_written(order: Any, value: dict[str, Any]) ->
     assert order.decode(order.encoder("t")(value)) == {**NOTHING, **value}
 
 
+def test_times_fit_as_functions_produce_them(order: Any) -> None:
+    produced = {"at": "2026-11-18T01:02:03Z", "took": "-PT1.5S"}
+    found = order.decode(order.encoder("t")(produced))
+    assert found["at"] == datetime(2026, 11, 18, 1, 2, 3, tzinfo=UTC)
+    assert found["took"] == timedelta(seconds=-1.5)
+
+
 @pytest.mark.parametrize(
     "value, told",
     [
+        ({"took": "soon"}, "took: 'soon' is no duration"),
         ({"cents": 2**63}, "cents"),
         ({"cents": True}, "cents: it is a bool"),
         ({"cents": 1.0}, "cents: 1.0 is no integer"),
@@ -87,6 +98,13 @@ def test_a_value_is_read_as_it_was_written(order: Any, value: dict[str, Any]) ->
         ({"lines": {}}, "lines: it is repeated"),
         ({"at": "2026-11-18T01:02:03"}, "at: a timestamp"),
         ({"more": {"a": 2**53 + 1}}, "more.a"),
+        ({"card": "x", "cash": 1}, "cash: card is there, too"),
+        ({"cents": None}, "cents: it has no `optional`"),
+        ({"each": [1, None]}, r"each\[1\]: it is part of a list"),
+        ({"small": 1e300}, "small: 1e.300 is no float"),
+        ({"small": 2**24 + 1}, "small: 16777217 is no float"),
+        ({"rate": 2**53 + 1}, "rate: 9007199254740993 is no double"),
+        ({"user": b"x"}, "user: it is bytes"),
         ([], "a shop.Order is a dict"),
     ],
 )

@@ -184,3 +184,23 @@ def test_a_schema_that_cannot_be_used_is_the_reason_of_its_messages(
     for _ in range(2):
         with pytest.raises(ValueError, match=told):
             format.decode(b"\0\0\0\0\x09\0")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"token": f"{SECRET}\n"},
+        {"headers": {"X-Key": f"{SECRET}\r\n"}},
+        {"token": f"\u20ac{SECRET}"},
+    ],
+)
+def test_a_secret_that_cannot_be_sent_is_refused_at_once_and_not_shown(given: Any) -> None:
+    with pytest.raises(InvalidPipeline, match=r"without line breaks.*strip") as refused:
+        formats.registry("http://registry:8081", **given)
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://registry:80a1", "http://registry:99999", "registry", 8081])
+def test_what_is_no_address_is_refused_at_once(url: Any) -> None:
+    with pytest.raises(InvalidPipeline, match="takes an address"):
+        formats.registry(url)

@@ -26,6 +26,10 @@ COLUMNS = {
     "code": pa.array(["a", None]).dictionary_encode(),
     "list": pa.array([[Decimal("1.5"), None], None], pa.list_(pa.decimal128(5, 1))),
     "struct": pa.array([{"at": date(2024, 1, 1)}, None]),
+    "fine list": pa.array([[1_000, None], None], pa.list_(pa.timestamp("ns", "UTC"))),
+    "fine struct": pa.array(
+        [{"a": [5_000]}, None], pa.struct([("a", pa.list_(pa.duration("ns")))])
+    ),
     "map": pa.array([[("a", date(2024, 1, 1))], None], pa.map_(pa.string(), pa.date32())),
 }
 

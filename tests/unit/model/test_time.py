@@ -44,6 +44,12 @@ def test_an_instant_is_an_int_or_an_aware_datetime():
     assert instant(datetime(1970, 1, 1, 2, 0, 1, tzinfo=east)) == SECOND
 
 
+def test_microseconds_of_distant_years_are_exact():
+    far = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    assert instant(far) == 253_402_300_799_999_999
+    assert duration(timedelta(days=110_000, microseconds=1)) == 110_000 * 86_400 * SECOND + 1
+
+
 @pytest.mark.parametrize("wrong", [datetime(2024, 1, 1), True, 1.5, "2024-01-01", None])
 def test_a_naive_datetime_or_another_type_is_no_instant(wrong):
     with pytest.raises(TypeError):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace import InvalidPipeline, InvalidRecord, Pipeline, sources, to
+from headrace.operators.lookup.index import LookupIndex
 from headrace.operators.lookup.table import LookupTable, lookup_table
 from headrace.pipeline.fluent.lookups import lookup
 from headrace.plan.fingerprint import fingerprint
@@ -160,6 +161,16 @@ def test_numbers_are_equal_by_value_whatever_their_types() -> None:
     assert [v["value"] for v, _ in found] == ["one", "one", None, None]
     found = run(pa.table({"n": [1.0, 2.5], "value": ["a", "b"]}), [{"t": 0, "n": 1}], on="n")
     assert [v["value"] for v, _ in found] == ["a"]
+
+
+@pytest.mark.parametrize("given", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_columns_of_floats_are_equal_by_value(given: pa.DataType, kind: pa.DataType) -> None:
+    index = LookupIndex(pa.table({"k": pa.array([1, -0.0, 2], kind)}), ("k",))
+    for zero in (0.0, -0.0):
+        found = index.find([pa.array([zero, 2, 5], given)])
+        assert found is not None and [part.tolist() for part in found] == [[0, 1], [1, 2]]
+        assert index.rows_of([("k", zero)], "here") == [1]
 
 
 def test_entries_of_a_dict_may_have_different_columns_and_an_empty_one_matches_nothing() -> None:

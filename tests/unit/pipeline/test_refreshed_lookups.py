@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from tests.unit.engine.support import driver_of, run
 from tests.unit.systems import limited
@@ -15,6 +16,7 @@ from headrace import Checkpoint, InvalidPipeline, Pipeline, SourceError, sinks, 
 from headrace.engine.primitives.backups.restoring import restore_backup
 from headrace.engine.primitives.backups.taking import back_up
 from headrace.operators.lookup.refreshing import RETRY_US, next_try, tables_due
+from headrace.plan.fingerprint import fingerprint
 from headrace.store.memory import MemoryStore
 from headrace.testing import Harness
 
@@ -151,6 +153,53 @@ def test_other_types_and_no_rows_are_taken_as_they_are(prices):
         assert paid(h) == [1, "dear", None]
 
 
+EMPTY: list[Any] = [
+    [],
+    {},
+    pd.DataFrame({"product": [], "price": []}),
+    pd.DataFrame(),
+    pa.table({"product": pa.array([], pa.int64()), "price": pa.array([], pa.string())}),
+]
+
+
+@pytest.mark.parametrize("empty", EMPTY, ids=["list", "dict", "pandas", "no columns", "arrow"])
+def test_a_version_without_rows_matches_nothing_and_keeps_the_columns(empty, prices):
+    with Harness(pipeline()) as h:
+        h.send("sold", sale(1))
+        for rows in (empty, {"tea": {"price": 3}}):
+            prices.rows = rows
+            h.advance("11m")
+            h.send("sold", sale(2), sale(3))
+            h.settle()
+        assert paid(h) == [1, None, None, 3, 3]
+
+
+@pytest.mark.parametrize("empty", EMPTY, ids=["list", "dict", "pandas", "no columns", "arrow"])
+def test_a_first_version_without_rows_matches_nothing_until_there_are_rows(empty, prices):
+    prices.rows = empty
+    with Harness(pipeline()) as h:
+        h.send("sold", sale(1))
+        for rows in ({"tea": {"price": 3}}, empty, {"tea": {"price": 4}}):
+            prices.rows = rows
+            h.advance("11m")
+            h.send("sold", sale(2))
+            h.settle()
+        first, *others = h.read("priced")
+        assert first.get("price") is None and [row["price"] for row in others] == [3, None, 4]
+        prices.rows = {"tea": {"cost": 2}}
+        h.advance("11m")
+        with pytest.raises(SourceError, match="had the columns product, price, and now has"):
+            h.send("sold", sale(5))
+            h.settle()
+        prices.rows = {"tea": {"price": 4}}
+
+
+def test_an_empty_table_that_names_other_columns_is_refused(prices):
+    prices.rows = pd.DataFrame({"produce": [], "price": []})
+    with pytest.raises(InvalidPipeline, match="no column 'product'"):
+        pipeline()
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_a_bounded_source_is_read_again(kind, tmp_path: Path):
     file = tmp_path / f"prices.{kind}"
@@ -204,6 +253,40 @@ def test_backups_have_the_version_and_a_new_driver_goes_on_with_it(prices):
     back_up(store, place)
     restore_backup(place, to)
     assert to.list("tables") and Checkpoint(to).verify().problems == []
+
+
+def test_a_start_with_an_empty_table_goes_on_with_the_columns_of_the_last_version(prices):
+    p, store = written()
+    before = p.freeze()
+    run(driver_of(before, store, epoch_records=3), 2)
+    prices.rows = []
+    p, _ = written()
+    topology = p.freeze()
+    assert fingerprint(topology.graph) == fingerprint(before.graph)
+    driver = driver_of(topology, store, epoch_records=3)
+    run(driver, 1)
+    prices.rows = {"tea": {"cost": 2}}
+    with pytest.raises(SourceError, match="had the columns product, price, and now has"):
+        run(driver, 2)
+    [outlet] = topology.graph.outlets.values()
+    assert {row["price"] for row in outlet.sink.rows} == {1, None}
+
+
+def test_a_start_with_other_columns_reads_the_table_before_its_time(prices, caplog):
+    p, store = written("10m")
+    run(driver_of(p.freeze(), store, epoch_records=3), 1)
+    prices.rows = {"tea": {"price": 2, "cost": 5}}
+    p, _ = written("10m")
+    topology = p.freeze()
+    prices.rows = ConnectionError("no route")
+    run(driver_of(topology, store, epoch_records=3), 1)
+    assert "could not be read again" in caplog.text
+    prices.rows = {"tea": {"price": 3, "cost": 6}}
+    reads = prices.reads
+    run(driver_of(topology, store, epoch_records=3), 2)
+    [outlet] = topology.graph.outlets.values()
+    *_, last = outlet.sink.rows
+    assert (last["price"], last["cost"]) == (3, 6) and prices.reads == reads + 1
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,54 @@ def test_of_two_compactions_at_once_one_stops() -> None:
     assert numbers(store) == expected()
 
 
+class Disturbed(ForwardingStore):
+    """A store in which somebody else acts once, before a walk or a read of a directory."""
+
+    def __init__(self, base: Store, directory: str, act: Callable[[], object]) -> None:
+        super().__init__(base)
+        self.directory, self.act = directory, act
+        self.is_done = False
+
+    def _disturb(self, name: str) -> None:
+        if name.startswith(self.directory) and not self.is_done:
+            self.is_done = True
+            self.act()
+
+    def walk(self, directory: str = "", *, after: str = "") -> Any:
+        self._disturb(directory)
+        return super().walk(directory, after=after)
+
+    def read(self, name: str) -> bytes:
+        self._disturb(name)
+        return super().read(name)
+
+
+@pytest.mark.parametrize("directory", ["_compactions", "compacted"])
+def test_a_compaction_deletes_no_files_of_another_that_has_just_ended(directory: str) -> None:
+    store = MemoryStore()
+    fill(store, sinks.jsonl)
+    compact_output(store, keep_s=0.0, newest=15)
+    other = Disturbed(store, directory, lambda: compact_output(store, keep_s=0.0, newest=1))
+    compact_output(other, keep_s=0.0, newest=15)
+    assert other.is_done and numbers(store) == expected()
+
+
+def test_a_compaction_goes_on_where_the_pipeline_merges_manifests() -> None:
+    store = MemoryStore()
+    fill(store, sinks.jsonl)
+    done = compact_output(Disturbed(store, "_epochs/", lambda: merge(store, 4)), newest=4)
+    assert done.before > 15 and numbers(store) == expected()
+
+
+def test_a_compaction_says_which_file_is_lost() -> None:
+    store = MemoryStore()
+    fill(store, sinks.jsonl)
+    [lost] = [i.name for i in store.walk("data") if i is not None and "000000000003" in i.name]
+    store.delete(lost)
+    with pytest.raises(SinkError, match="cannot be compacted: .*000000000003.* is missing"):
+        compact_output(store, newest=4)
+
+
 def test_files_of_part_of_a_compacted_file_are_copied(tmp_path: Path) -> None:
     for make in (sinks.jsonl, sinks.parquet):
         store = MemoryStore()
@@ -212,7 +260,10 @@ def test_columns_that_changed_their_type_are_not_put_into_one_file() -> None:
     for epoch, n in enumerate([1, 2, "x", "y", 3, 4, 5], start=1):
         data = sink.encode(Rows.of([{"n": n, f"only{epoch}": epoch}], [0]))
         sink.deliver(Delivery(epoch, "c1", [Part("a", "", lambda data=data: data, rows=1)]))
-    assert compact_output(store, keep_s=0.0, newest=1).after == 3
+    assert compact_output(store, keep_s=0.0, newest=1).after == 2, "one for each type"
+    names = sorted(info.name for info in store.walk() if info is not None)
+    assert compact_output(store, keep_s=0.0, newest=1) == CompactedOutput(0, 0, 0)
+    assert names == sorted(info.name for info in store.walk() if info is not None)
     found = [epoch.table()["n"].to_pylist() for epoch in read_output(store)]
     assert found == [[1], [2], ["x"], ["y"], [3], [4], [5]]
 

@@ -1,6 +1,7 @@
 """Rows through their staged form and back."""
 
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -86,6 +87,22 @@ def test_what_lies_under_a_null_does_not_show_in_the_bytes() -> None:
     for first, second in (arrays, structs):
         one, two = (batch_rows(pa.RecordBatch.from_arrays([a], ["c"])) for a in (first, second))
         assert dump(one) == dump(two)
+
+
+def test_uuids_are_the_same_in_columns_and_in_values() -> None:
+    ids = [None, UUID(int=7), UUID(int=8)]
+    cells = pa.array([each and each.bytes for each in ids], pa.uuid())
+    rows = Rows(np.zeros(3, np.int64), columns=pa.RecordBatch.from_pydict({"id": cells}))
+    values = [{"id": each} for each in ids]
+    assert load(dump(rows)).values() == load(dump(Rows.of(values, [0] * 3))).values() == values
+    assert dump(rows.slice(1, 3)) == dump(
+        Rows(
+            np.zeros(2, np.int64),
+            columns=pa.RecordBatch.from_pydict(
+                {"id": pa.array([each and each.bytes for each in ids[1:]], pa.uuid())}
+            ),
+        )
+    )
 
 
 def test_rows_without_columns_keep_their_number() -> None:

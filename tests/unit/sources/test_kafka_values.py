@@ -10,6 +10,7 @@ import pytest
 from headrace import sinks, sources
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.kafka_client import ClientSettings
+from headrace.model.values.codec import NESTED_MAX
 from headrace.model.values.rows import Rows
 from headrace.sinks import Part
 from headrace.sinks.kafka.messages import Message, dealt, load_messages
@@ -70,6 +71,16 @@ def test_what_is_no_record_is_rejected_with_its_place_and_the_others_are_kept() 
     for (_, reason), part in zip(told, ["not JSON", "tombstone", "nested more than", "not UTF-8"]):
         assert part in reason
         assert reason.startswith("orders/3, offset ")
+
+
+@pytest.mark.parametrize("beside", [b"1", b'"{"', b"{}", b"[\n{}]", b'{"a":\n{}}'])
+def test_a_deep_record_is_found_whatever_lies_beside_it(beside: bytes) -> None:
+    deep = NESTED_MAX + 1
+    for value in (b"[" * deep + b"]" * deep, b'{"a":' * deep + b"1" + b"}" * deep):
+        for values in ([value, *[beside] * 200], [*[beside] * 200, value]):
+            reading = read(list(values))
+            assert len(reading.values) == 200
+            assert len(reading.rejected) == 1
 
 
 def test_the_digest_depends_on_keys_values_and_offsets() -> None:
@@ -178,3 +189,29 @@ def test_producers_share_messages_by_key_and_keep_their_order() -> None:
         assert [m.time_ms for m in share] == sorted(m.time_ms for m in share)
     owners = {m.key: {i for i, share in enumerate(shares) if m in share} for m in messages}
     assert all(len(found) == 1 for found in owners.values())
+
+
+@pytest.mark.parametrize("name", ["message.max.bytes", "transaction.timeout.ms"])
+def test_options_that_are_numbers_are_checked_at_once(name: str) -> None:
+    with pytest.raises(InvalidPipeline, match=f"{name} is a whole number"):
+        sinks.kafka("orders", servers="127.0.0.1:1", options={name: "one"})
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"value": lambda row: row["x"]}, "function of value= raises KeyError: 'x': "),
+        ({"key": lambda row: row["x"]}, "function of key= raises KeyError: 'x': "),
+        ({"key": lambda row: 1 / 0}, "function of key= raises ZeroDivisionError"),
+        ({"key": "x"}, "has no key: there is no column 'x'"),
+    ],
+)
+def test_a_function_that_raises_is_named_with_its_row(given: Any, told: str) -> None:
+    sink = sinks.kafka("orders", servers="127.0.0.1:1", **given)
+    with pytest.raises(SinkError, match=f"a row for the topic orders.*{told}"):
+        sink.encode(Rows.of([{"a": 1}], [0]))
+
+
+def test_timestamp_is_a_choice_and_no_column() -> None:
+    with pytest.raises(InvalidPipeline, match="timestamp= is True or False, not 'at'"):
+        sinks.kafka("orders", servers="127.0.0.1:1", timestamp="at")  # type: ignore[arg-type]

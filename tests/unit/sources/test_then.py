@@ -84,6 +84,40 @@ def test_a_driver_that_dies_around_the_change_loses_and_repeats_nothing(
     assert running.numbers() == [*range(7), *range(100, 107)]
 
 
+@pytest.mark.parametrize("inside", ["first", "second", "both"])
+def test_more_than_two_follow_each_other_through_restarts(tmp_path: Path, inside: str) -> None:
+    parts = []
+    for number in range(4):
+        write(tmp_path / str(number) / "a.jsonl", range(100 * number, 100 * number + 4))
+        parts.append(files(tmp_path / str(number)))
+    a, b, c, d = parts
+    source = {
+        "first": lambda: sources.then(sources.then(sources.then(a, b), c), d),
+        "second": lambda: sources.then(a, sources.then(b, sources.then(c, d))),
+        "both": lambda: sources.then(sources.then(a, b), sources.then(c, d)),
+    }[inside]()
+    running = Running(source)
+    crashes = 0
+    for step in range(1, 40):
+        left = [step % 5 + 1]
+
+        def die(left: list[int] = left) -> None:
+            left[0] -= 1
+            if not left[0]:
+                raise Crash
+
+        failpoints.arm("after-commit-write", die)
+        try:
+            running.run()
+            break
+        except Crash:
+            crashes += 1
+        finally:
+            failpoints.disarm()
+    expected = [100 * number + n for number in range(4) for n in range(4)]
+    assert running.numbers() == expected and crashes > 1
+
+
 def test_an_unbounded_second_goes_on(tmp_path: Path) -> None:
     write(tmp_path / "old" / "a.jsonl", range(5))
     (tmp_path / "new").mkdir()
@@ -107,6 +141,9 @@ def test_what_cannot_be_joined_is_refused(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     with pytest.raises(InvalidPipeline, match="never ends"):
         sources.then(files(tmp_path / "new", watch=True), sources.memory([]))
+    endless = sources.then(sources.memory([], timestamp="at"), files(tmp_path / "new", watch=True))
+    with pytest.raises(InvalidPipeline, match="never ends"):
+        sources.then(endless, files(tmp_path / "new"))
     with pytest.raises(InvalidPipeline, match="the same timestamp="):
         sources.then(sources.memory([], timestamp="other"), files(tmp_path / "new"))
     with pytest.raises(InvalidPipeline, match="second is no source"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
 
@@ -64,6 +65,8 @@ def python_list(column: pa.Array) -> list[Any]:
         if not (pa.types.is_nested(inner) or pa.types.is_temporal(inner)):
             return _cut(python_list(column.flatten()), column.value_lengths())
     if pa.types.is_nested(kind):
+        if (micros := in_microseconds(kind)) != kind:
+            column = column.cast(micros, safe=False)
         return column.to_pylist(maps_as_pydicts="strict")
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return [_of_pandas(cell) for cell in column.to_pylist()]
@@ -92,6 +95,34 @@ def _of_pandas(cell: Any) -> Any:
     if hasattr(cell, "to_pydatetime"):
         return cell.to_pydatetime()
     return cell.to_pytimedelta() if hasattr(cell, "to_pytimedelta") else cell
+
+
+@lru_cache(maxsize=1000)
+def in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """A type whose times, also those inside, have microseconds, as Python's have."""
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind) and kind.unit == "ns":
+        return pa.duration("us")
+    if pa.types.is_time64(kind):
+        return pa.time64("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(in_microseconds(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(in_microseconds(kind.key_type), in_microseconds(kind.item_type))
+    for is_list, make in _LISTS:
+        if is_list(kind):
+            inside = in_microseconds(kind.value_type)
+            return kind if inside == kind.value_type else make(kind.value_field.with_type(inside))
+    return kind
+
+
+_LISTS = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_fixed_size_list, pa.list_),
+)
+"""Views of lists are left out: pyarrow casts them wrongly."""
 
 
 def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -143,7 +143,7 @@ class Codec:
         self.type = declared
         try:
             self._decoder = msgspec.msgpack.Decoder(declared, ext_hook=from_extension)
-            parts = list(_parts(declared))
+            parts = list(parts_of(declared))
         except TypeError as error:
             raise _refused(where, declared, str(error)) from None
         for part in parts:
@@ -277,7 +277,7 @@ def _refused(where: str, declared: Any, reason: str) -> InvalidPipeline:
     )
 
 
-def _parts(declared: Any) -> Iterator[msgspec.inspect.Type]:
+def parts_of(declared: Any) -> Iterator[msgspec.inspect.Type]:
     """Every type inside a declared one, fields of its classes included."""
     seen: set[int] = set()
     todo: list[Any] = [msgspec.inspect.type_info(declared)]
@@ -287,10 +287,10 @@ def _parts(declared: Any) -> Iterator[msgspec.inspect.Type]:
             continue
         seen.add(id(part))
         yield part
-        todo += _inside(part)
+        todo += types_inside(part)
 
 
-def _inside(part: Any) -> list[Any]:
+def types_inside(part: Any) -> list[Any]:
     """The types directly inside another type."""
     named = (getattr(part, n, None) for n in ("type", "item_type", "key_type", "value_type"))
     found: list[Any] = [inner for inner in named if isinstance(inner, msgspec.inspect.Type)]
@@ -304,12 +304,12 @@ def _is_recursive(parts: list[msgspec.inspect.Type]) -> bool:
     """Whether one of these types contains itself, so that its values may have any depth."""
     for part in parts:
         seen: set[int] = set()
-        todo = _inside(part)
+        todo = types_inside(part)
         while todo:
             inner = todo.pop()
             if inner is part:
                 return True
             if id(inner) not in seen:
                 seen.add(id(inner))
-                todo += _inside(inner)
+                todo += types_inside(inner)
     return False

@@ -56,7 +56,7 @@ def oldest_on_time(watermark: int) -> int:
 def duration(value: Duration, *, what: str = "a duration") -> int:
     """Microseconds of a duration given as text or `timedelta`."""
     if isinstance(value, timedelta):
-        micros = round(value / timedelta(microseconds=1))
+        micros = value // timedelta(microseconds=1)
     elif isinstance(value, str):
         text = value.strip()
         parts = _PART.findall(text)
@@ -93,7 +93,7 @@ def instant(value: Instant, *, what: str = "an instant") -> int:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise TypeError(f"{what} needs a time zone: {value!r} is naive")
-        return round((value - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+        return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(
             f"{what} is microseconds as int, or an aware datetime, not {type(value).__name__}"

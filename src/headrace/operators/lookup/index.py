@@ -169,6 +169,7 @@ def lookup_form(column: Any) -> Any:
         return column.cast(pa.string())
     if pa.types.is_large_binary(kind):
         return column.cast(pa.binary())
-    if pa.types.is_float64(kind):
-        return pc.add(column, 0.0)  # -0.0 is 0.0 by value, but not for Arrow's hashes
+    if pa.types.is_float64(kind) or pa.types.is_float32(kind):
+        # -0.0 is 0.0 by value, but not for Arrow's hashes.
+        return pc.add(column.cast(pa.float64()), 0.0)
     return column.cast(pa.int64()) if pa.types.is_integer(kind) and kind.bit_width < 64 else column

@@ -7,7 +7,7 @@ one, so that results do not depend on how the input is cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,13 +63,13 @@ class Lookup(Computation):
         self.on = tuple(on.items())
         self.how = how
         self.where = where
-        self.added = tuple(n for n in side.table.column_names if n not in on.values())
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Looks up all rows of a task."""
         planned = None if self.refresh is None else ctx.planned_table()
         side = self.side if planned is None else version_of(*planned)
         index = index_of(side, tuple(column for _, column in self.on))
+        added = self._added(side)
         (given,) = ctx.inputs()
         rows = given.rows
         values = None if rows.columns is not None else rows.values()
@@ -81,13 +81,14 @@ class Lookup(Computation):
             columns = uniform(values) if all(type(v) is dict for v in values) else None
         wanted = [(columns or {}).get(name) for name, _ in self.on]
         found = None if any(c is None for c in wanted) else index.find(wanted)
-        if columns is None or found is None or self._clash(columns):
-            self._one_by_one(rows, rows.values() if values is None else values, index, ctx)
+        if columns is None or found is None or _clash(added, columns):
+            given_values = rows.values() if values is None else values
+            self._one_by_one(rows, given_values, index, added, ctx)
             return
         asking, matched = self._with_unmatched(len(rows), *found)
         made: dict[str, Cells] = {n: c.take(pa.array(asking)) for n, c in columns.items()}
         schema = side.table.schema
-        for name in self.added:
+        for name in added:
             if is_packed(schema.field(name)):
                 cells = index.cells(name)
                 made[name] = [None if at is None else cells[at] for at in matched.to_pylist()]
@@ -109,16 +110,21 @@ class Lookup(Computation):
         return np.concatenate([asking, alone])[order], pa.array(rows, mask=missing)
 
     def _one_by_one(
-        self, rows: Rows, values: list[Any], index: LookupIndex, ctx: TableContext
+        self,
+        rows: Rows,
+        values: list[Any],
+        index: LookupIndex,
+        added: Sequence[str],
+        ctx: TableContext,
     ) -> None:
-        columns = {name: index.cells(name) for name in self.added}
-        nothing = dict.fromkeys(self.added)
+        columns = {name: index.cells(name) for name in added}
+        nothing = dict.fromkeys(added)
         made: list[Any] = []
         causes: list[int] = []
         for i, value in enumerate(values):
             try:
                 row = as_columns(value, where=self.where)
-                if clash := self._clash(row):
+                if clash := _clash(added, row):
                     raise InvalidRecord(clashing(self.where, clash))
                 # A column that is missing in a record, as in sparse JSON, is null: no match.
                 cells = [(name, row.get(name)) for name, _ in self.on]
@@ -134,8 +140,20 @@ class Lookup(Computation):
         asking = np.array(causes, np.int64)
         ctx.produce_values(made, timestamp=rows.timestamps[asking], causes=asking)
 
-    def _clash(self, columns: Mapping[str, Any]) -> list[str]:
-        return [name for name in self.added if name in columns]
+    def _added(self, side: LookupTable) -> list[str]:
+        """The columns that a version adds, in the order of the first version.
+
+        They are no part of the fingerprint, because a first version without rows does not tell
+        them.
+        """
+        looked_up = {column for _, column in self.on}
+        first = self.side.table.column_names
+        names = [name for name in side.table.column_names if name not in looked_up]
+        return sorted(names, key=lambda name: first.index(name) if name in first else len(first))
+
+
+def _clash(added: Sequence[str], columns: Mapping[str, Any]) -> list[str]:
+    return [name for name in added if name in columns]
 
 
 def clashing(where: str, names: list[str]) -> str:

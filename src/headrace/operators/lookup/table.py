@@ -56,6 +56,7 @@ def lookup_table(given: Any, *, key: tuple[str, ...], where: str) -> LookupTable
     """The rows of a pandas, Polars, Arrow or Spark frame, a dict, a list of dicts or a source.
 
     A dict maps a key to a dict of columns, or to a single value, which becomes the column `value`.
+    A table without rows matches nothing, whatever the types of its columns.
     """
     try:
         table = _table(given, key, where)
@@ -67,6 +68,10 @@ def lookup_table(given: Any, *, key: tuple[str, ...], where: str) -> LookupTable
     if repeated:
         raise InvalidPipeline(f"{where}: two columns are called {repeated[0]!r}")
     table = table.replace_schema_metadata(None)
+    if not table.num_rows:
+        # Types of columns without cells are accidental: an empty frame of pandas has numbers.
+        names = table.column_names or key
+        table = pa.table({n: pa.nulls(0) if n in key else table.column(n) for n in names})
     for i, field in enumerate(table.schema):
         # Arrow has several types of text: convert them to one.
         if pa.types.is_dictionary(field.type) or pa.types.is_string_view(field.type):
@@ -79,9 +84,7 @@ def _table(given: Any, key: tuple[str, ...], where: str) -> pa.Table:
     if isinstance(given, Source):
         return _read(given, key, where)
     if isinstance(given, Mapping):
-        rows = [_entry(k, v, key, where) for k, v in given.items()]
-        empty = pa.table({name: pa.nulls(0) for name in key})
-        return _of_dicts(rows, key, where) if rows else empty
+        return _of_dicts([_entry(k, v, key, where) for k, v in given.items()], key, where)
     if isinstance(given, list):
         return _of_dicts(given, key, where)
     if isinstance(given, pa.Table):

@@ -47,9 +47,19 @@ class Refresh:
         given = copy.copy(self._given) if isinstance(self._given, Source) else self._given()
         return lookup_table(given, key=self._key, where=self._where)
 
-    def read_again(self, columns: tuple[str, ...]) -> LookupTable:
-        """The table as it is now; SourceError if it has other columns than before."""
+    def columns_of(self, side: LookupTable) -> tuple[str, ...] | None:
+        """The columns of a version; None if it is empty and does not tell them."""
+        names = tuple(side.table.column_names)
+        return names if side.table.num_rows or set(names) - set(self._key) else None
+
+    def read_again(self, columns: tuple[str, ...] | None) -> LookupTable:
+        """The table as it is now; SourceError if it has other columns than before, where these are
+        known. A table without rows has the columns that it had."""
         found = self.read()
+        if columns is None:
+            return found
+        if not found.table.num_rows:
+            return LookupTable(pa.table({name: pa.nulls(0) for name in columns}))
         now = tuple(found.table.column_names)
         if sorted(now) != sorted(columns):
             raise ChangedColumns(

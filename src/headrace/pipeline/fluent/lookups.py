@@ -57,4 +57,6 @@ def lookup(
     name = catalog.add_step(
         name, Lookup(side, pairs, how, where, again), {stream: None}, name, **options
     )
-    return name, None if columns is None else (*columns, *added)
+    if columns is None or (again is not None and again.columns_of(side) is None):
+        return name, None
+    return name, (*columns, *added)

@@ -128,7 +128,7 @@ def _check_outlets(graph: Graph, produced: dict[str, list[str]], where: str) -> 
         if place is not None and places.setdefault(place, outlet.name) != outlet.name:
             raise InvalidPipeline(
                 f"{where}: sinks {places[place]!r} and {outlet.name!r} both write to {place}; "
-                "give each its own directory"
+                "give each its own place"
             )
 
 

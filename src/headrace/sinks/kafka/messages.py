@@ -19,7 +19,7 @@ from headrace.model.sink import Part
 from headrace.model.values.names import did_you_mean
 from headrace.model.values.rows import Rows
 from headrace.model.values.shown import shown
-from headrace.sinks.jsonl import JsonRows
+from headrace.sinks.jsonl import json_lines
 
 KINDS = ("json", "text", "bytes")
 _HEAD_BYTES = 512
@@ -70,29 +70,53 @@ class MessageFormat:
         if not len(rows):
             return b""
         given = rows.values()
-        keys = [None] * len(given) if self.key.keyless else [self._key(each) for each in given]
-        values = self._values(rows, given)
-        for row, key, value in zip(given, keys, values, strict=True):
-            size = len(key or b"") + len(value or b"")
-            if size > self.bytes_max - _HEAD_BYTES:
-                raise SinkError(
-                    f"a row for the topic {self.topic} has {size:,} bytes, and a message at most "
-                    f"{self.bytes_max:,}: make it smaller, or raise message.max.bytes in options= "
-                    f"(and max.message.bytes of the topic): {shown(row)}"
-                )
+        keys, values = self._keys(given), self._values(given)
+        sizes = [
+            len(key or b"") + len(value or b"") for key, value in zip(keys, values, strict=True)
+        ]
+        if (size := max(sizes)) > self.bytes_max - _HEAD_BYTES:
+            raise SinkError(
+                f"a row for the topic {self.topic} has {size:,} bytes, and a message at most "
+                f"{self.bytes_max:,}: make it smaller, or raise message.max.bytes in options= "
+                f"(and max.message.bytes of the topic): {shown(given[sizes.index(size)])}"
+            )
         return _encoder.encode((keys, values, (rows.timestamps // 1000).tolist()))
 
-    def _values(self, rows: Rows, given: list[Any]) -> list[bytes | None]:
+    def _keys(self, given: list[Any]) -> list[bytes | None]:
+        if self.key.keyless:
+            return [None] * len(given)
+        column = self.key.columns[0] if self.key.single and self.key.columns else None
+        return [
+            cell.encode()
+            if type(row) is dict and type(cell := row.get(column)) is str
+            else self._key(row)
+            for row in given
+        ]
+
+    def _values(self, given: list[Any]) -> list[bytes | None]:
         if self.value == "json":
             # Inside JSON, a newline is always escaped. One that ends the bytes ends the last row.
-            lines = JsonRows().encode(rows)[:-1].split(b"\n")
+            lines = json_lines(given)[:-1].split(b"\n")
             return [
                 None if value is None else line for value, line in zip(given, lines, strict=True)
             ]
         if isinstance(self.value, Format):
             return self._formatted(self.value, given)
-        make = self.value if callable(self.value) else _same
-        return [self._bytes(make(value), value) for value in given]
+        if not callable(self.value):
+            return [self._bytes(value, value) for value in given]
+        return [self._bytes(self._made("value=", self.value, value), value) for value in given]
+
+    def _made(self, what: str, make: Callable[[Any], Any], value: Any) -> Any:
+        """What a function of the user makes of a row."""
+        try:
+            return make(value)
+        except InvalidRecord as error:
+            raise SinkError(f"a row for the topic {self.topic} has no key: {error}") from error
+        except Exception as error:
+            raise SinkError(
+                f"a row for the topic {self.topic}: the function of {what} raises "
+                f"{type(error).__name__}: {error}: {shown(value)}"
+            ) from error
 
     def prepare(self) -> None:
         """Asks a registry for what tasks will need: a refusal comes before the first row."""
@@ -124,10 +148,7 @@ class MessageFormat:
         )
 
     def _key(self, value: Any) -> bytes | None:
-        try:
-            key = self.key.extract(value)
-        except InvalidRecord as error:
-            raise SinkError(f"a row for the topic {self.topic} has no key: {error}") from error
+        key = self._made("key=", self.key.extract, value)
         if key is None or isinstance(key, bytes):
             return key
         if isinstance(key, str):
@@ -138,10 +159,6 @@ class MessageFormat:
             raise SinkError(
                 f"the key of a row for the topic {self.topic} cannot be written: {error}"
             ) from error
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def load_messages(part: Part) -> list[Message]:

@@ -24,8 +24,17 @@ from headrace.sinks.kafka.messages import Message
 
 BEGIN_S = 60.0
 COMMIT_S = 120.0
+"""A transaction may take longer only if `TIMEOUT` is longer."""
+ABORT_S = 10.0
+TIMEOUT = "transaction.timeout.ms"
+"""Brokers end a transaction that is open for so long."""
+_TIMEOUTS_MS = (60_000, 240_000, 900_000)
+"""Each is tried when the one before was too short. A killed driver's transaction holds up readers
+for so long, and brokers allow no more than the last one, or less if they are told so."""
 TOGETHER = 200_000
 """So many messages may wait to be sent."""
+_ANY_PARTITION = -1
+"""The partitioner chooses."""
 
 _FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 _PRODUCER = {"linger.ms": 5, "partitioner": "murmur2_random", "compression.type": "lz4"}
@@ -54,13 +63,23 @@ class EpochMark(msgspec.Struct, frozen=True):
 class EpochProducer:
     """A producer by its name, which is its transactional.id and the group of its mark."""
 
-    def __init__(self, settings: ClientSettings, topic: str, name: str, stamped: bool) -> None:
+    def __init__(
+        self, settings: ClientSettings, topic: str, name: str, stamped: bool, batch_bytes: int
+    ) -> None:
+        """`batch_bytes`: about what brokers take at once for this topic."""
         self.name = name
         self._settings = settings
         self._topic = topic
         self._stamped = stamped
         self._producer: Any = None
         self._group: Any = None
+        self._batch_bytes = batch_bytes
+        given = settings.number(TIMEOUT, 0)
+        self._timeouts = [given] if given else list(_TIMEOUTS_MS)
+        self._allowed = 0
+        """The longest of them that brokers have taken, or 0."""
+        self.late = 0
+        """So often in a row the longest time for a transaction was too short."""
         self.mark: EpochMark | None = None
         """The mark as of `begin`, or of the last transaction since."""
 
@@ -71,15 +90,29 @@ class EpochProducer:
 
     def begin(self) -> EpochMark | None:
         """Takes the place of any other producer of this name; returns its mark."""
+        try:
+            made = self._initialized()
+        except library().KafkaException as error:
+            found = error.args[0]
+            if found.name() != _TOO_LONG or self._allowed in (0, self._timeouts[0]):
+                raise self._error(found, "beginning") from None
+            # Perhaps it was no long epoch, but an outage, after which a longer one was tried.
+            self._timeouts = [self._allowed]
+            made = self._try("beginning", self._initialized)
+        self._allowed = self._timeouts[0]
+        self.mark = self.read()
+        self._producer = made
+        return self.mark
+
+    def _initialized(self) -> Any:
         made = self._settings.client(
             "Producer",
             **{**_PRODUCER, "queue.buffering.max.messages": TOGETHER},
             **{"transactional.id": self.name, "enable.idempotence": True},
+            **{"batch.size": self._batch_bytes, TIMEOUT: self._timeouts[0]},
         )
-        self._try("beginning", lambda: made.init_transactions(BEGIN_S))
-        self.mark = self.read()
-        self._producer = made
-        return self.mark
+        made.init_transactions(BEGIN_S)
+        return made
 
     def read(self) -> EpochMark | None:
         """The mark, as brokers have it now."""
@@ -120,23 +153,42 @@ class EpochProducer:
 
         After any error it must begin again: whether the transaction was committed is not known.
         """
+        began = time.monotonic()
         try:
-            self._try("sending", lambda: self._send(messages, mark))
-        except BaseException:
-            self.drop()
+            self._try("sending", lambda: self._send_or_tell(messages, mark))
+        except BaseException as error:
+            self.drop(abort=isinstance(error, SinkError))
+            if time.monotonic() - began >= self._timeouts[0] / 1000:
+                if len(self._timeouts) > 1:
+                    del self._timeouts[0]
+                else:
+                    self.late += isinstance(error, ProducerReplaced)
             raise
         self.mark = mark or self.mark
+        self.late = 0
+
+    def _send_or_tell(self, messages: Sequence[Message], mark: EpochMark | None) -> None:
+        try:
+            self._send(messages, mark)
+        except library().KafkaException as error:
+            if error.args[0].name() == "_STATE":
+                # The transaction has failed before. This call, which has no effect, tells why.
+                self._producer.begin_transaction()
+            raise
 
     def _send(self, messages: Sequence[Message], mark: EpochMark | None) -> None:
         producer = self._producer
         producer.begin_transaction()
         produce, topic, latest = producer.produce, self._topic, int(time.time() * 1000)
         for key, value, time_ms in messages:
-            # A broker refuses times that lie in the future.
-            more = {"timestamp": min(time_ms, latest)} if self._stamped else {}
+            # A broker refuses times that lie in the future. To the library, 0 means now: so the
+            # first millisecond of 1970 counts as the second.
+            stamp = 0 if not self._stamped else (time_ms or 1) if time_ms < latest else latest
             while True:
                 try:
-                    produce(topic, value, key, **more)
+                    # By position, which takes two thirds of the time: partition, two names of a
+                    # callback, time.
+                    produce(topic, value, key, _ANY_PARTITION, None, None, stamp)
                     break
                 except BufferError:
                     producer.poll(0.05)
@@ -148,14 +200,19 @@ class EpochProducer:
             group = self._group.consumer_group_metadata()
             producer.send_offsets_to_transaction([place], group, BEGIN_S)
         reach("after-claim")
-        producer.commit_transaction(COMMIT_S)
+        producer.commit_transaction(max(COMMIT_S, self._timeouts[0] / 1000))
 
-    def drop(self) -> None:
-        """Forgets the producer. The next `begin` of this name ends its open transaction."""
+    def drop(self, *, abort: bool = False) -> None:
+        """Forgets the producer. The next `begin` of this name ends its open transaction.
+
+        `abort`: there may be none soon, and until then others' records could not be read."""
         dropped, self._producer = self._producer, None
         if dropped is not None:
             try:
-                dropped.purge()
+                if abort:
+                    dropped.abort_transaction(ABORT_S)
+                else:
+                    dropped.purge()
             except library().KafkaException:
                 pass  # it is dropped anyway
 
@@ -187,18 +244,28 @@ class EpochProducer:
         # An error that asks for an abort, or is fatal to this producer, ends with a new producer.
         away = is_away(error) or error.fatal() or error.txn_requires_abort()
         final = error.name() in _FINAL
+        text += _ADVICE.get(error.name(), "")
         kind: type[HeadraceError] = SinkUnavailable if away and not final else SinkError
         return kind(text)
 
 
+_TOO_LONG = "INVALID_TRANSACTION_TIMEOUT"
 _FINAL = (
     "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "MSG_SIZE_TOO_LARGE", "INVALID_MSG_SIZE",
     "RECORD_LIST_TOO_LARGE", "INVALID_RECORD", "INVALID_TIMESTAMP", "UNKNOWN_TOPIC_OR_PART",
     "_UNKNOWN_TOPIC", "_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "POLICY_VIOLATION",
-    "_INVALID_ARG", "INVALID_TRANSACTION_TIMEOUT", "OFFSET_METADATA_TOO_LARGE",
+    "_INVALID_ARG", _TOO_LONG, "OFFSET_METADATA_TOO_LARGE",
 )  # fmt: skip
 """Errors that need a person, whatever the library says of them."""
+_ADVICE = {
+    "MSG_SIZE_TOO_LARGE": ". Raise max.message.bytes of the topic, and start again",
+    "INVALID_RECORD": ". If the topic is compacted, it takes no message without a key: a row has "
+    "None as its key. Let the topic be deleted by time meanwhile (cleanup.policy), and start again",
+    _TOO_LONG: f". Brokers allow {TIMEOUT} up to their "
+    "transaction.max.timeout.ms: raise that, or make epochs smaller",
+}
+"""What a person may do."""
 
 
 class _Said(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ Invariants:
 - Producers have their names from the checkpoint's id and the topic. A copy of a checkpoint has the
   same id, so its producers replace those of the original: one of the two stops. Whichever finds a
   mark of another commit is refused.
+- Two sinks of one driver would have producers of one name, and each would take the mark of the
+  other for its own. They are refused, also if they reach the topic by different addresses.
 - With several producers each has its own part of the keys, its own transaction and its own mark:
   an epoch is whole per producer. The number of producers changes between epochs only.
 """
@@ -35,14 +37,25 @@ from headrace.model.values.names import known_options
 from headrace.model.values.rows import Rows
 from headrace.sinks.high_water import HighWater, HighWaterMark, open_high_water
 from headrace.sinks.kafka.messages import Message, MessageFormat, dealt, load_messages
-from headrace.sinks.kafka.producer import OWN_OPTIONS, EpochMark, EpochProducer, ProducerReplaced
+from headrace.sinks.kafka.producer import (
+    OWN_OPTIONS,
+    TIMEOUT,
+    EpochMark,
+    EpochProducer,
+    ProducerReplaced,
+)
 from headrace.store.store import Store
+from headrace.worker.garbage import seldom_collecting
 
 PRODUCERS_MAX = 64
 REPLACED_MAX = 8
 """So often a producer begins again after another took its place."""
 _OPENED = "opened"
+_open: dict[tuple[str, ...], str] = {}
+"""Cluster, topic and driver -> where the sink that writes there keeps its files."""
 _MESSAGE_BYTES = 1_000_000
+_LATE_MAX = 3
+"""So often in a row a transaction may run out of the longest time."""
 
 
 @known_options("sinks.kafka")
@@ -76,8 +89,11 @@ def kafka(
         raise InvalidPipeline(f"{where} needs the name of a topic, not {topic!r:.80}")
     if type(parallel) is not int or not 1 <= parallel <= PRODUCERS_MAX:
         raise InvalidPipeline(f"{where}: parallel= is 1 to {PRODUCERS_MAX}, not {parallel!r}")
+    if type(timestamp) is not bool:
+        raise InvalidPipeline(f"{where}: timestamp= is True or False, not {timestamp!r:.80}")
     settings = ClientSettings(servers, options, OWN_OPTIONS, where)
-    bytes_max = int(settings.get("message.max.bytes", _MESSAGE_BYTES))
+    bytes_max = settings.number("message.max.bytes", _MESSAGE_BYTES)
+    settings.number(TIMEOUT, 0)
     format = MessageFormat(key, value, bytes_max, topic)
     return KafkaSink(topic, settings, format, timestamp, parallel)
 
@@ -105,6 +121,8 @@ class KafkaSink(Sink):
         self._mark = EpochMark(0)
         """The last epoch that every producer has."""
         self._generation = 0
+        self._claimed: tuple[str, ...] = ()
+        self._batch_bytes = _MESSAGE_BYTES
         self._store: Store | None = None
         self._kept: HighWater | None = None
 
@@ -137,11 +155,22 @@ class KafkaSink(Sink):
     def open(self, opening: Opening) -> None:
         self.close()
         settings = self._known()
-        if self.topic not in Brokers(settings, SinkUnavailable, SinkError).topics([self.topic]):
+        brokers = Brokers(settings, SinkUnavailable, SinkError)
+        if self.topic not in brokers.topics([self.topic]):
             raise SinkError(
                 f"Kafka at {settings.servers} has no topic {self.topic!r}: make it first, with the "
                 "partitions that its readers need"
             )
+        self._claim(brokers.cluster_of(self.topic), opening)
+        configured = brokers.settings_of(self.topic)
+        if self.format.key.keyless and "compact" in configured.get("cleanup.policy", ""):
+            raise SinkError(
+                f"the topic {self.topic} is compacted, so it takes no messages without a key: say "
+                "what the key is, sinks.kafka(..., key=), or change the topic's cleanup.policy"
+            )
+        # Otherwise brokers refuse small messages, too, where many are sent at once.
+        taken = int(configured.get("max.message.bytes", _MESSAGE_BYTES))
+        self._batch_bytes = max(1, min(_MESSAGE_BYTES, taken - taken // 10))
         self.format.prepare()
         self._generation = opening.generation
         self._kept = open_high_water(opening)
@@ -156,6 +185,16 @@ class KafkaSink(Sink):
         else:
             raise self._replaced()
         self._store.put_if_absent(_OPENED, self.topic.encode())
+
+    def _claim(self, cluster: str, opening: Opening) -> None:
+        driver = opening.checkpoint, opening.place, str(opening.generation)
+        place, mine = (cluster, self.topic, *driver), opening.store.where()
+        if _open.setdefault(place, mine) != mine:
+            raise InvalidPipeline(
+                f"two sinks of this pipeline write to the topic {self.topic}, by different "
+                "servers=: give each its own topic, or one stream to write"
+            )
+        self._claimed = place
 
     def _register(self, opening: Opening) -> EpochMark:
         """Takes the place of all producers of the last driver, and writes this generation."""
@@ -182,6 +221,7 @@ class KafkaSink(Sink):
             producer.close()
         return mark
 
+    @seldom_collecting()
     def deliver(self, delivery: Delivery) -> None:
         if not delivery.weak and self._mark.epoch >= delivery.epoch:
             self.verify(delivery.epoch, delivery.commit)
@@ -217,14 +257,18 @@ class KafkaSink(Sink):
 
     def tidy(self) -> None:
         """Copies the mark to the checkpoint: Kafka forgets it some day."""
-        if self._kept is not None and self._mark.epoch > self._kept.read():
-            self._kept.advance(self._mark.epoch, self._mark.commit)
+        mark = self._mark  # a delivery beside this may replace it
+        if self._kept is not None and mark.epoch > self._kept.read():
+            self._kept.advance(mark.epoch, mark.commit)
             self._kept.tidy()
 
     def close(self) -> None:
         for producer in self._producers:
             producer.close()
         self._producers = []
+        if self._claimed:
+            _open.pop(self._claimed, None)
+            self._claimed = ()
 
     def _send(
         self, producer: EpochProducer, messages: list[Message], mark: EpochMark | None
@@ -239,6 +283,12 @@ class KafkaSink(Sink):
                         found, mark.commit if found.epoch == mark.epoch else "", mark.place
                     )
                     return
+                if producer.late >= _LATE_MAX:  # and no newer driver was found
+                    raise SinkError(
+                        f"the topic {self.topic}: brokers end a transaction before the epoch of "
+                        f"{len(messages):,} messages is sent: raise {TIMEOUT} in options= (and "
+                        "transaction.max.timeout.ms of the brokers), or make epochs smaller"
+                    )
                 producer.send(messages, mark)
                 return
             except ProducerReplaced:
@@ -298,7 +348,8 @@ class KafkaSink(Sink):
 
     def _producer(self, opening: Opening, number: int) -> EpochProducer:
         name = f"headrace.{opening.checkpoint}.{self.topic}.{number}"
-        return EpochProducer(self._known(), self.topic, name, self.timestamp)
+        settings, batch = self._known(), self._batch_bytes
+        return EpochProducer(settings, self.topic, name, self.timestamp, batch)
 
     def _known(self) -> ClientSettings:
         if self._settings is None:

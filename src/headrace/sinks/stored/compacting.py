@@ -11,6 +11,7 @@ small file. So cursors stay valid, and readers see each row once, before, during
    counts.
 5. Delete replaced files once their time is over.
 
+Manifests that vanish while they are read were merged, or compacted by somebody else: begin again.
 A crash leaves unnamed files behind, which a later compaction deletes. Of two compactions at once
 with one number and one range, one puts the manifest, and the other stops. The newest epochs are
 left alone: drivers look at their manifests.
@@ -37,7 +38,7 @@ from headrace.sinks.stored.manifest import (
     OutputFile,
     encode_manifest,
 )
-from headrace.sinks.stored.manifests import Manifests
+from headrace.sinks.stored.manifests import LISTINGS_MAX, Manifests
 from headrace.sinks.stored.replaced import RECORDS, ReplacedFiles, forget
 from headrace.sinks.stored.upkeep import covered_names, sweep
 from headrace.store.store import Store
@@ -89,25 +90,28 @@ def compact_output(
     newest: int = NEWEST_EPOCHS,
 ) -> CompactedOutput:
     """Compacts all but the newest epochs; replaced files stay for `keep_s` seconds."""
-    manifests = Manifests(store)
-    names = manifests.names()
-    strong = [name for name in names if not name.weak]
-    if not strong:
-        return CompactedOutput(0, 0, 0)
-    highest = max(name.last for name in strong)
-    rewrite = max(name.rewrite for name in names) + 1
     before = after = 0
-    for chunk in _chunks(store, strong, highest - newest):
-        replaced, made = _compact_chunk(store, chunk, rewrite, target_bytes, keep_s)
-        before, after = before + replaced, after + made
-    swept = sweep(store, 0, highest)
-    named = {
-        file.name
-        for each, _, _ in manifests.since(0)
-        for file in each.files
-        if file.first is not None
-    }
-    return CompactedOutput(before, after, swept + forget(store, named))
+    missing: object = None
+    for _ in range(LISTINGS_MAX):
+        names = Manifests(store).names()
+        strong = [name for name in names if not name.weak]
+        if not strong:
+            return CompactedOutput(0, 0, 0)
+        highest = max(name.last for name in strong)
+        rewrite = max(name.rewrite for name in names) + 1
+        try:
+            for chunk in _chunks(store, strong, highest - newest):
+                replaced, made = _compact_chunk(store, chunk, rewrite, target_bytes, keep_s)
+                before, after = before + replaced, after + made
+        except FileNotFoundError as error:
+            missing = error  # merged, or compacted by somebody else, just now: list again
+            continue
+        swept = sweep(store, 0, highest)
+        return CompactedOutput(before, after, swept + forget(store))
+    raise SinkError(
+        f"{store.where()} cannot be compacted: {missing} is missing. Try again later; if it is "
+        "missing then, restore it"
+    )
 
 
 def _chunks(
@@ -165,6 +169,11 @@ def _compact_chunk(
         data = manifest.bytes_of(file) if file.offset is not None else store.read(file.place)
         writer.add(_Piece(place, index, each.epoch, file, data))
     placed = writer.finish()
+    if writer.made >= count:  # columns of different types: nothing would be gained
+        for made in {each.file.place for each in placed}:
+            store.delete(made)
+        store.delete(f"{RECORDS}/{token}")
+        return 0, 0
     # 3. The manifest.
     name = ManifestName(chunk[-1].last, chunk[-1].last - chunk[0].first + 1, rewrite=rewrite)
     data = encode_manifest(_rewritten(entries, placed))
@@ -236,17 +245,20 @@ class _Writer:
         if home[1] == ".jsonl":
             self._write(home, pieces, [self._lines(piece) for piece in pieces])
             return
-        run: list[tuple[_Piece, pa.Table]] = []
-        types: dict[str, pa.DataType] = {}
+        # Tables whose columns have the same types; each knows the types of those that it has.
+        alike: list[tuple[dict[str, pa.DataType], list[tuple[_Piece, pa.Table]]]] = []
         for piece in pieces:
             table = self._table(piece)
             mine = dict(zip(table.schema.names, table.schema.types, strict=True))
-            if any(types.get(name, kind) != kind for name, kind in mine.items()):
-                self._write_tables(home, run)
-                run, types = [], {}
-            run.append((piece, table))
-            types |= mine
-        self._write_tables(home, run)
+            for types, run in alike:
+                if all(types.get(name, kind) == kind for name, kind in mine.items()):
+                    types |= mine
+                    run.append((piece, table))
+                    break
+            else:
+                alike.append((mine, [(piece, table)]))
+        for _, run in alike:
+            self._write_tables(home, run)
         self._tables = {}
 
     def _lines(self, piece: _Piece) -> tuple[bytes, int]:

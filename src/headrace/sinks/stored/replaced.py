@@ -8,9 +8,12 @@ for a while, though no manifest names them any more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headrace.sinks.stored.manifest import COMPACTED
+from headrace.sinks.stored.manifests import Manifests
 from headrace.store.store import Store
 
 RECORDS = "_compactions"
@@ -43,30 +46,39 @@ def records(store: Store) -> dict[str, ReplacedFiles]:
 
 def held_back(store: Store) -> set[str]:
     """Files that readers may still read."""
-    now = store.system.wall_s()
+    return _held(records(store), store.system.wall_s())
+
+
+def _held(found: Mapping[str, ReplacedFiles], now: float) -> set[str]:
     return {
         name
-        for record in records(store).values()
+        for record in found.values()
         if now < record.at_s + record.keep_s
         for name in record.files
     }
 
 
-def forget(store: Store, named: set[str]) -> int:
+def forget(store: Store) -> int:
     """Deletes compacted files that neither a manifest names nor a reader needs; returns how many.
 
-    A file of a compaction that may still run is unnamed too: it stays for a day.
+    A file of a compaction that may still run is unnamed too: it stays for a day. The files are
+    listed before the records, and these before the manifests. Another compaction puts them in the
+    opposite order, so the record of each file that is listed is found.
     """
-    now, found, held = store.system.wall_s(), records(store), held_back(store)
-    deleted = 0
-    for info in list(store.walk(COMPACTED)):
-        if info is None:
-            continue
-        name = info.name.removeprefix(f"{COMPACTED}/")
-        record = found.get(name.partition("/")[0])
+    files = [info.name for info in store.walk(COMPACTED) if info is not None]
+    now, found = store.system.wall_s(), records(store)
+    named = {
+        file.place
+        for each, _, _ in Manifests(store).since(0)
+        for file in each.files
+        if file.first is not None
+    }
+    held, deleted = _held(found, now), 0
+    for place in files:
+        record = found.get(place.removeprefix(f"{COMPACTED}/").partition("/")[0])
         is_running = record is not None and now < record.at_s + ORPHANS_S
-        if name not in named and f"{COMPACTED}/{name}" not in held and not is_running:
-            store.delete(info.name)
+        if place not in named and place not in held and not is_running:
+            store.delete(place)
             deleted += 1
     for token, record in found.items():
         if now >= record.at_s + max(record.keep_s, ORPHANS_S):

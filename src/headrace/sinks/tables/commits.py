@@ -22,6 +22,11 @@ class TableFormat(Protocol):
     """A table at a place. It may be missing. `refresh` reads it; the rest is of what it read."""
 
     shown: str
+    place: str
+    """The same for all names of one place, as far as they are known without the table."""
+
+    def check_names(self, schema: pa.Schema) -> None:
+        """Refuses columns with names that such a table cannot have; asks nobody."""
 
     def refresh(self) -> bool:
         """Reads the newest version; returns whether there is a table."""

@@ -27,6 +27,7 @@ from headrace.failpoints import reach
 from headrace.model.sink import Delivery, Opening, Sink
 from headrace.model.values.rows import Rows
 from headrace.sinks.columns import INSTANT, check_schema
+from headrace.sinks.fitting.arrays import Cells
 from headrace.sinks.high_water import HighWater, HighWaterMark, open_high_water
 from headrace.sinks.rows_file import dump, load_parts
 from headrace.sinks.tables.commits import (
@@ -38,11 +39,12 @@ from headrace.sinks.tables.commits import (
     TableFormat,
 )
 from headrace.sinks.tables.table_types import (
-    Cells,
     as_table,
     cells_of,
+    grown,
     inferred,
     schema_for,
+    shows_nothing,
 )
 
 TRIES = 50
@@ -74,6 +76,11 @@ class CommittedTable(Sink):
         self.evolve = evolve
         self.shared = shared
         self._table = table
+        if self.schema is not None:
+            try:
+                table.check_names(self.schema)
+            except SinkError as error:
+                raise InvalidPipeline(f"sinks.{kind}: schema=: {error}") from None
         self._forget()
 
     def _forget(self) -> None:
@@ -100,17 +107,26 @@ class CommittedTable(Sink):
         return f"<sinks.{self.kind}: {self._table.shown}>"
 
     def identity(self) -> str:
-        return f"{self.kind}:{self._table.shown}"
+        return f"{self.kind}:{self._table.place}"
 
     def encode(self, rows: Rows) -> bytes:
         if len(rows):
-            cells = cells_of(rows, self.timestamp)
+            cells = self._cells(rows)
             if not cells:
                 raise SinkError(f"{len(rows)} rows have no columns: a table cannot hold them")
-            schema = self.schema if self.schema is not None else inferred([cells], self.times)
+            schema = self.schema
+            if schema is None:
+                schema = inferred([cells], self.times)
+                self._table.check_names(schema)
             self._refuse_new(cells, schema)
             as_table([{n: c for n, c in cells.items() if n in schema.names} or cells], schema)
         return dump(rows)
+
+    def _cells(self, rows: Rows) -> dict[str, Cells]:
+        found = cells_of(rows, self.timestamp)
+        if not found and self.schema is not None and len(self.schema):  # empty dicts
+            return {self.schema.names[0]: [None] * len(rows)}
+        return found
 
     def _refuse_new(self, cells: dict[str, Cells], schema: pa.Schema) -> None:
         if self.schema is None:
@@ -118,6 +134,18 @@ class CommittedTable(Sink):
         for name in cells:
             if name not in schema.names:
                 raise SinkError(f"rows have a column {name!r} that schema= does not name")
+
+    def _refuse_lacking(self, table: pa.Schema) -> None:
+        for field in table:
+            if (
+                self.schema is not None
+                and not field.nullable
+                and field.name not in self.schema.names
+            ):
+                raise SinkError(
+                    f"{self._table.shown}: column {field.name!r} takes no None, and schema= does "
+                    "not name it: name it there, or change the table"
+                )
 
     def open(self, opening: Opening) -> None:
         with self._lock:
@@ -128,6 +156,7 @@ class CommittedTable(Sink):
             mark = open_high_water(opening)
             if self._table.refresh():
                 self._table.check(self.schema)
+                self._refuse_lacking(self._table.schema())
                 owner = self._table.owner()
                 if not self.shared and owner not in (None, opening.checkpoint):
                     raise self._foreign(owner)
@@ -150,7 +179,7 @@ class CommittedTable(Sink):
                 f"{self._table.shown} is open for the checkpoint {self._me.checkpoint}, not for "
                 f"{delivery.checkpoint}"
             )
-        parts = [cells_of(rows, self.timestamp) for rows in load_parts(delivery.parts)]
+        parts = [self._cells(rows) for rows in load_parts(delivery.parts)]
         with self._lock:
             if not parts:
                 self._skip(delivery)
@@ -211,8 +240,8 @@ class CommittedTable(Sink):
         schema = self.schema if self.schema is not None else inferred(parts, self.times)
         if not len(schema):
             raise SinkError(
-                f"{self._table.shown} is missing, and every column of its first epoch is None: "
-                "give the sink a schema="
+                f"{self._table.shown} is missing, and no column of its first epoch has a value "
+                "that shows its type: give the sink a schema="
             )
         try:
             self._table.create(schema, None if self.shared else self._me.checkpoint)
@@ -224,7 +253,9 @@ class CommittedTable(Sink):
             self._create(parts)
         schema = self._table.schema()
         known = set(schema.names)
-        rows = [{n: c for n, c in part.items() if n in known or not _is_empty(c)} for part in parts]
+        rows = [
+            {n: c for n, c in part.items() if n in known or not shows_nothing(c)} for part in parts
+        ]
         lacking = [{n: c for n, c in part.items() if n not in known} for part in rows]
         new = inferred(lacking, self.times)
         if len(new) and not self.evolve:
@@ -232,18 +263,21 @@ class CommittedTable(Sink):
                 f"{self._table.shown} has no column {new.names[0]!r} ({new.field(0).type}), which "
                 "rows have. Add it to the table, or say evolve=True; then start again"
             )
-        for field in new:
-            schema = schema.append(field)
+        given = schema
         try:
-            table = as_table([part or given for part, given in zip(rows, parts)], schema)
+            if self.evolve:
+                schema = pa.schema([_grown(field, rows) for field in schema])
+            for field in new:
+                schema = schema.append(field)
+            table = as_table([left or part for left, part in zip(rows, parts)], schema)
         except SinkError as error:
             raise SinkError(
                 f"{self._table.shown}, {error}. The epoch is committed; a schema= refuses such "
-                "rows before that"
+                "rows before that, and evolve=True adds names that are new inside"
             ) from None
         self._table.append(
             table,
-            evolve=bool(len(new)),
+            evolve=schema != given,
             app=None if delivery.weak else (self._app(), delivery.epoch),
             notes={
                 CHECKPOINT: delivery.checkpoint,
@@ -289,7 +323,6 @@ def _with(schema: pa.Schema, timestamp: str | None) -> pa.Schema:
     return schema.append(pa.field(timestamp, INSTANT))
 
 
-def _is_empty(cells: Cells) -> bool:
-    if isinstance(cells, pa.Array):
-        return cells.null_count == len(cells)
-    return all(cell is None for cell in cells)
+def _grown(field: pa.Field, parts: list[dict[str, Cells]]) -> pa.Field:
+    cells = [part[field.name] for part in parts if field.name in part]
+    return field.with_type(grown(field.name, cells, field.type))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,18 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline, SinkError, SinkUnavailable
 from headrace.sinks.high_water import HighWaterMark
 from headrace.sinks.tables.commits import CHECKPOINT, COMMIT, EPOCH, PLACE, CommitRefused
+from headrace.sinks.tables.table_types import fields_inside
 from headrace.store.location import checked_url, filesystem_path
 
 HISTORY = 100
 """How many commits are looked through for that of an epoch."""
-_AWAY = ("Generic ", "error sending request", "timed out", "connection")
+_AWAY = re.compile(
+    r"Generic (?!DeltaTable )\w+ error|error sending request|timed out|error trying to connect|"
+    r"[Cc]onnection (?:refused|reset|closed|aborted|error)"
+)
+"""How the library says that a store is away: `Generic S3 error`. Its own errors, `Generic error`
+and `Generic DeltaTable error`, come again with each try."""
+_LASTING = "File name too long"
 
 
 class TableAt:
@@ -34,6 +42,7 @@ class TableAt:
         self._uri, found = _location(place)
         self._options: dict[str, str] | None = {**found, **options}
         self.shown = self._uri
+        self.place = self._uri if "://" in self._uri else os.path.realpath(self._uri)
         self._partition_by = list(partition_by)
         if len(set(partition_by)) != len(partition_by):
             raise InvalidPipeline("sinks.delta: partition_by= names a column twice")
@@ -43,6 +52,20 @@ class TableAt:
     def __getstate__(self) -> dict[str, Any]:
         # Executors only encode: they need no credentials, and no threads of the library.
         return {**self.__dict__, "_handle": None, "_options": None}
+
+    def check_names(self, schema: pa.Schema) -> None:
+        for place, fields in fields_inside(schema):
+            known: dict[str, str] = {}
+            for name in (field.name for field in fields):
+                if "\0" in name:
+                    raise SinkError(
+                        f"column {place + name!r}: a name in Delta has no NUL: rename it"
+                    )
+                if (other := known.setdefault(name.lower(), name)) != name:
+                    raise SinkError(
+                        f"columns {place + other!r} and {place + name!r} have one name to Delta, "
+                        "which does not tell capital letters from small ones: rename one"
+                    )
 
     def refresh(self) -> bool:
         """Reads the newest version; returns whether there is a table."""
@@ -123,7 +146,8 @@ class TableAt:
         """The last epoch of an application in what was read, or 0."""
         if self._handle is None:
             return 0
-        return self._handle.transaction_version(app) or 0
+        with self._explained("say its last epoch (if it was deleted and made anew: start again)"):
+            return self._handle.transaction_version(app) or 0
 
     def find(self, checkpoint: str, epoch: int) -> HighWaterMark | None:
         """Where an epoch came from, if a recent commit says so."""
@@ -146,6 +170,7 @@ class TableAt:
         """Commits rows as the version after the one that was read; `CommitRefused` if it exists."""
         library = _library()
         transactions = [] if app is None else [library.Transaction(*app)]
+        version = self._handle.version()
         with self._explained("take an epoch"):
             try:
                 library.write_deltalake(
@@ -159,9 +184,10 @@ class TableAt:
                         app_transactions=transactions,
                     ),
                 )
-            except library.exceptions.CommitFailedError as error:
+            except library.exceptions.CommitFailedError:
                 self._handle = None
-                if any(word in str(error) for word in _AWAY):
+                # Also raised where the table asks for what the library cannot do.
+                if not self.refresh() or self._handle.version() <= version:
                     raise
                 raise CommitRefused from None
 
@@ -177,6 +203,12 @@ class TableAt:
         for name in self._partition_by:
             if name not in schema.names:
                 raise SinkError(f"rows have no column {name!r}, which partition_by= names")
+            kind = schema.field(name).type
+            if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+                raise SinkError(
+                    f"column {name!r} of partition_by= holds {kind}, which Delta cannot name in a "
+                    "directory: partition by text, numbers, truth values, dates or times"
+                )
         if len(self._partition_by) == len(schema.names):
             raise SinkError("rows have no columns besides those of partition_by=")
 
@@ -187,16 +219,18 @@ class TableAt:
             yield
         except (SinkError, SinkUnavailable, CommitRefused):
             raise
-        except OSError as error:
-            self._handle = None
-            raise SinkUnavailable(f"{self.shown} cannot {doing}: {_line(error)}") from None
         except exceptions.SchemaMismatchError as error:
             raise SinkError(f"{self.shown} cannot {doing}: {_line(error)}") from None
         except Exception as error:  # the library also raises Exception itself
             self._handle = None
-            text = _line(error)
-            kind = SinkUnavailable if any(word in text for word in _AWAY) else SinkError
-            raise kind(f"{self.shown} cannot {doing}: {text}") from None
+            message = f"{self.shown} cannot {doing}: {_line(error)}"
+            if _LASTING in str(error):
+                raise SinkError(
+                    f"{message} ({_LASTING}: a value of a partition's column)"
+                ) from None
+            if isinstance(error, OSError) or _AWAY.search(str(error)):
+                raise SinkUnavailable(message) from None
+            raise SinkError(message) from None
 
 
 def _line(error: Exception) -> str:

@@ -7,6 +7,7 @@ stay. The commit demands that the table's branch is at the snapshot which the ha
 
 from __future__ import annotations
 
+import errno
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,13 +18,17 @@ import pyarrow as pa
 from headrace.errors import InvalidPipeline, SinkError, SinkUnavailable
 from headrace.sinks.high_water import HighWaterMark
 from headrace.sinks.tables.commits import CHECKPOINT, COMMIT, EPOCH, PLACE, CommitRefused
-from headrace.sinks.tables.table_types import schema_for
+from headrace.sinks.tables.table_types import fields_inside, type_for
 
 RETRIES = "commit.retry.num-retries"
 HISTORY = 100
 """How many snapshots are looked through for that of an epoch."""
-_LASTING = ("NoSuchNamespace", "ValidationError", "Forbidden", "Unauthorized", "BadRequest")
+_LASTING = ("NoSuchNamespace", "NoSuchProperty", "Validation", "Resolve", "NotInstalled",
+            "UnsupportedPyArrowType", "Forbidden", "Unauthorized", "BadRequest")  # fmt: skip
 """Errors of the library, or of a catalog, that a person must end."""
+_OF_VALUES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError,
+              NotImplementedError, ImportError, pa.ArrowException)  # fmt: skip
+"""What the rows, or the code that handles them, raise again with each try: no outage."""
 
 
 class TableIn:
@@ -39,7 +44,7 @@ class TableIn:
             raise InvalidPipeline("sinks.iceberg: partition_by= names a column twice")
         self._name, self._catalog_name = name, catalog
         self._properties: dict[str, str] | None = dict(properties)
-        self.shown = f"{catalog}/{name}"
+        self.shown = self.place = f"{catalog}/{name}"
         self._partition_by = list(partition_by)
         self._catalog: Any = None
         self._handle: Any = None
@@ -48,6 +53,11 @@ class TableIn:
     def __getstate__(self) -> dict[str, Any]:
         # Executors only encode: they need no credentials.
         return {**self.__dict__, "_handle": None, "_catalog": None, "_properties": None}
+
+    def check_names(self, schema: pa.Schema) -> None:
+        for place, fields in fields_inside(schema):
+            if any(not field.name for field in fields):
+                raise SinkError(f"column {place!r}: a name in Iceberg is not empty: rename it")
 
     def refresh(self) -> bool:
         missing = _library("pyiceberg.exceptions").NoSuchTableError
@@ -114,8 +124,8 @@ class TableIn:
                 )
 
     def schema(self) -> pa.Schema:
-        found = schema_for(self._handle.schema().as_arrow())
-        return pa.schema([pa.field(field.name, field.type, field.nullable) for field in found])
+        found = self._handle.schema().as_arrow()
+        return pa.schema([pa.field(f.name, _own(f.type, f.name), f.nullable) for f in found])
 
     def owner(self) -> str | None:
         return self._handle.properties.get(CHECKPOINT)
@@ -187,10 +197,20 @@ class TableIn:
             self._handle = None
             kind = type(error).__name__
             text = f"{kind}: {(str(error).strip().splitlines() or [''])[0][:500]}"
-            lasts = isinstance(error, TypeError | ValueError | KeyError | NotImplementedError)
-            lasts = lasts or kind.startswith(_LASTING)
+            if isinstance(error, OverflowError):
+                text += (
+                    ". The library holds times of the years 1 to 9999: make others numbers or text"
+                )
+            lasts = isinstance(error, _OF_VALUES) or kind.startswith(_LASTING)
+            lasts = lasts or getattr(error, "errno", None) == errno.ENAMETOOLONG
             found = SinkError if lasts else SinkUnavailable
             raise found(f"{self.shown} cannot {doing}: {text}") from None
+
+
+def _own(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type of a column that the table has; some of these a sink does not give to new ones."""
+    own = (pa.types.is_fixed_size_binary(kind), pa.types.is_time(kind))
+    return kind if any(own) or isinstance(kind, pa.UuidType) else type_for(kind, name)
 
 
 def _held(kind: pa.DataType) -> pa.DataType:

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.failpoints import reach
 from headrace.model.sink import Delivery, Opening, Sink
+from headrace.model.values.arrow import in_microseconds
 from headrace.model.values.rows import Rows
 from headrace.sinks.columns import (
     INSTANT,
@@ -32,18 +34,16 @@ from headrace.sinks.columns import (
     checked_times,
     column_names,
 )
+from headrace.sinks.fitting.arrays import is_list
 from headrace.sinks.rows_file import dump, load_parts
-from headrace.sinks.tables.cells import CellError, TableColumn, converter
+from headrace.sinks.tables.cells import NAME_BYTES_MAX, TableColumn
+from headrace.sinks.tables.copying import GROUP, ORDER, copy_in, groups
 from headrace.sinks.tables.marks import TableMark, take_lock
 from headrace.sinks.tables.relation import Relation
-from headrace.sinks.tables.server import Database, line_in_copy, require_client
+from headrace.sinks.tables.server import Database, instance_of, require_client
 
 if TYPE_CHECKING:
     import psycopg
-
-NAME_BYTES_MAX = 63
-_ORDER, _GROUP = "headrace_row", "headrace_group"
-"""Columns of the temporary table besides those of the rows."""
 
 
 def postgres(
@@ -114,6 +114,8 @@ class Postgres(Sink):
         self._server = Database(dsn)
         self._relation = Relation(table, key if mode == "upsert" else (), create=create)
         self._marks: TableMark | None = None
+        self._instance = ""
+        """Which database it is, the same by whatever address it is reached."""
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -134,12 +136,16 @@ class Postgres(Sink):
     def identity(self) -> str:
         return f"postgres:{self._server.shown}/{self._relation.given}"
 
+    def target(self) -> str:
+        return f"table {self._opened().sink} of {self._instance}"
+
     def encode(self, rows: Rows) -> bytes:
         if len(rows):
+            _refuse_nanoseconds(rows)
             if (schema := self._schema()) is not None:
-                as_batch(rows, schema=schema)
+                _refuse_nul(as_batch(rows, timestamp=self.timestamp, schema=schema))
             found = as_dicts(rows, self.timestamp)
-            column_names(found)
+            _refuse_names(column_names(found), self._relation.given)
             _refuse_lacking_keys(found, self.key, self._relation.given)
         return dump(rows)
 
@@ -149,10 +155,11 @@ class Postgres(Sink):
             user = f"{opening.checkpoint}/{self._relation.given}"
             self._server.begin(user, opening.generation)
             with self._server.transaction(f"open table {self._relation.given}") as cursor:
+                self._instance = instance_of(cursor)
                 self._relation.resolve(cursor)
                 marks = TableMark(self._relation.schema, self._relation.name, opening)
                 marks.register(cursor, opening, shared=self.shared)
-                self._relation.check(cursor, self._wanted_names())
+                self._relation.check(cursor, self._schema())
             self._marks = marks
 
     def high_water(self) -> int:
@@ -192,11 +199,6 @@ class Postgres(Sink):
             raise SinkError("the sink was not opened: open() comes first")
         return self._marks
 
-    def _wanted_names(self) -> list[str]:
-        """The columns that rows will have, as far as they are known."""
-        schema = self._schema()
-        return [] if schema is None else list(schema.names)
-
     def _schema(self) -> pa.Schema | None:
         return None if self.schema is None else _with(self.schema, self.timestamp)
 
@@ -209,9 +211,9 @@ class Postgres(Sink):
             columns = relation.columns(cursor) or []
         _refuse_unknown(rows, columns, relation.given)
         if self.mode == "append":
-            for group in _groups(rows, columns):
+            for group in groups(rows, columns):
                 target = relation.identifier()
-                _copy(cursor, target, group.columns, group, relation.given)
+                copy_in(cursor, target, group.columns, group, relation.given)
             return
         self._upsert(cursor, rows, columns)
 
@@ -220,8 +222,8 @@ class Postgres(Sink):
     ) -> None:
         from psycopg import sql
 
-        groups = _groups(rows, columns)
-        used = [c for c in columns if any(c in group.columns for group in groups)]
+        found = groups(rows, columns)
+        used = [c for c in columns if any(c in group.columns for group in found)]
         names = sql.SQL(", ").join(sql.Identifier(column.name) for column in used)
         given, key = self._relation.identifier(), self._identifiers(self.key)
         cursor.execute("DROP TABLE IF EXISTS pg_temp.headrace_rows")
@@ -229,12 +231,12 @@ class Postgres(Sink):
             sql.SQL(
                 "CREATE TEMP TABLE headrace_rows ON COMMIT DROP AS "
                 "SELECT 0::bigint AS {}, 0 AS {}, {} FROM {} WITH NO DATA"
-            ).format(sql.Identifier(_ORDER), sql.Identifier(_GROUP), names, given)
+            ).format(sql.Identifier(ORDER), sql.Identifier(GROUP), names, given)
         )
         temporary = sql.Identifier("pg_temp", "headrace_rows")
-        for number, group in enumerate(groups):
-            _copy(cursor, temporary, group.columns, group, self._relation.given, number)
-        for number, group in enumerate(groups):
+        for number, group in enumerate(found):
+            copy_in(cursor, temporary, group.columns, group, self._relation.given, number)
+        for number, group in enumerate(found):
             cursor.execute(
                 sql.SQL(
                     "WITH latest AS (SELECT DISTINCT ON ({key}) * FROM {rows} "
@@ -242,9 +244,9 @@ class Postgres(Sink):
                     "INSERT INTO {table} ({names}) SELECT {names} FROM latest "
                     "WHERE {group} = {number} ON CONFLICT ({key}) DO "
                 ).format(
-                    key=key, rows=temporary, order=sql.Identifier(_ORDER), table=given,
+                    key=key, rows=temporary, order=sql.Identifier(ORDER), table=given,
                     names=self._identifiers([c.name for c in group.columns]),
-                    group=sql.Identifier(_GROUP), number=sql.Literal(number),
+                    group=sql.Identifier(GROUP), number=sql.Literal(number),
                 ) + self._update(group.columns)
             )  # fmt: skip
 
@@ -263,75 +265,6 @@ class Postgres(Sink):
         return sql.SQL(", ").join(sql.Identifier(name) for name in names)
 
 
-class _Group(NamedTuple):
-    """Rows that write the same columns, and their places in the epoch."""
-
-    columns: list[TableColumn]
-    rows: list[tuple[int, dict[str, Any]]]
-
-
-def _groups(rows: list[dict[str, Any]], columns: list[TableColumn]) -> list[_Group]:
-    """Rows by the columns with a default that they have: usually all in one group."""
-    optional = [column.name for column in columns if column.has_default]
-    found: dict[tuple[str, ...], list[tuple[int, dict[str, Any]]]] = {}
-    for number, row in enumerate(rows):
-        found.setdefault(tuple(n for n in optional if n in row), []).append((number, row))
-    return [
-        _Group([c for c in columns if not c.has_default or c.name in there], group)
-        for there, group in found.items()
-    ]
-
-
-def _copy(
-    cursor: psycopg.Cursor[Any],
-    target: Any,
-    columns: list[TableColumn],
-    group: _Group,
-    table: str,
-    number: int | None = None,
-) -> None:
-    """Copies rows into a table; into the temporary one with their order and the group's number."""
-    import psycopg
-    from psycopg import sql
-
-    convert = [(column, converter(column.kind)) for column in columns]
-    names = [column.name for column in columns]
-    if number is not None:
-        names += [_ORDER, _GROUP]
-    listed = sql.SQL(", ").join(sql.Identifier(name) for name in names)
-    try:
-        with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(target, listed)) as copy:
-            for place, row in group.rows:
-                cells: list[str | None] = []
-                for column, as_text in convert:
-                    value = row.get(column.name)
-                    try:
-                        cells.append(None if value is None else as_text(value))
-                    except CellError as error:
-                        raise _misfit(table, column, place, value, str(error)) from None
-                if number is not None:
-                    cells += [str(place), str(number)]
-                copy.write_row(cells)
-    except (psycopg.DataError, psycopg.IntegrityError) as error:
-        found = line_in_copy(error)
-        if found is None or found[0] >= len(group.rows):
-            raise
-        place, row = group.rows[found[0]]
-        said = error.diag.message_primary or type(error).__name__
-        named = next((column for column in columns if column.name == found[1]), None)
-        if named is None:
-            raise SinkError(f"table {table}, row {place + 1} of the epoch: {said}") from None
-        raise _misfit(table, named, place, row.get(named.name), said) from None
-
-
-def _misfit(table: str, column: TableColumn, place: int, value: Any, why: str) -> SinkError:
-    return SinkError(
-        f"table {table}, column {column.name!r}, row {place + 1} of the epoch: {value!r:.80} does "
-        f"not fit {column.shown}: {why}. The epoch is committed: change the column's type and "
-        "start again, and it is delivered. A schema= refuses such rows before the commit"
-    )
-
-
 def _refuse_unknown(rows: list[dict[str, Any]], columns: list[TableColumn], table: str) -> None:
     known = {column.name for column in columns}
     for name in column_names(rows):
@@ -340,6 +273,53 @@ def _refuse_unknown(rows: list[dict[str, Any]], columns: list[TableColumn], tabl
                 f"table {table} has no column {name!r}, which rows have. It has "
                 f"{', '.join(sorted(known))}. Add it (ALTER TABLE {table} ADD COLUMN ...) and "
                 "start again, or leave it out of the rows"
+            )
+
+
+def _refuse_nanoseconds(rows: Rows) -> None:
+    """As values of Python, times of Arrow columns would lose them silently."""
+    if rows.columns is None:
+        return
+    for field, cells in zip(rows.columns.schema, rows.columns.columns, strict=True):
+        micros = in_microseconds(field.type)
+        try:
+            if micros != field.type:
+                cells.cast(micros)
+        except pa.ArrowInvalid:
+            raise SinkError(
+                f"column {field.name!r} is of type {field.type} and would be rounded: Postgres "
+                "keeps microseconds. Round it before, or make it a number"
+            ) from None
+
+
+def _refuse_nul(batch: pa.RecordBatch) -> None:
+    for name, cells in zip(batch.schema.names, batch.columns, strict=True):
+        if _has_nul(cells):
+            raise SinkError(
+                f"column {name!r} has text with the character NUL, which Postgres cannot store: "
+                "take it out of the rows"
+            )
+
+
+def _has_nul(cells: pa.Array) -> bool:
+    kind = cells.type
+    if pa.types.is_dictionary(kind):
+        return _has_nul(cells.dictionary_decode())
+    if pa.types.is_string_view(kind):
+        return _has_nul(cells.cast(pa.large_string()))
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return bool(pc.any(pc.match_substring(cells, "\0")).as_py())
+    if pa.types.is_struct(kind):
+        return any(map(_has_nul, cells.flatten()))
+    return is_list(kind) and _has_nul(pc.list_flatten(cells))
+
+
+def _refuse_names(names: Sequence[str], table: str) -> None:
+    for name in names:
+        if not name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX:
+            raise SinkError(
+                f"rows for table {table} have a column {name!r:.120}: in Postgres a name has 1 to "
+                f"{NAME_BYTES_MAX} bytes, none of them NUL. Rename it in the rows"
             )
 
 
@@ -374,6 +354,8 @@ def _check_options(
             "sinks.postgres: mode='upsert' needs key=, the columns that tell rows apart; "
             "mode='append' has none"
         )
+    if len(set(key)) != len(key) or not all(isinstance(name, str) for name in key):
+        raise InvalidPipeline(f"sinks.postgres: key={list(key)!r} does not name different columns")
     if schema is not None:
         lacking = [name for name in key if name not in schema.names and name != timestamp]
         if lacking:

@@ -9,18 +9,29 @@ import pyarrow as pa
 
 from headrace.errors import SinkError
 from headrace.sinks.columns import column_names
-from headrace.sinks.tables.cells import TableColumn, type_for, type_of_arrow
+from headrace.sinks.fitting.texts import Unfit
+from headrace.sinks.tables.cells import TableColumn, converter
+from headrace.sinks.tables.column_types import some_value, type_for, type_of_arrow
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg.sql import Identifier
 
 _COLUMNS = """
-    SELECT a.attname, coalesce(b.typname, t.typname), format_type(a.atttypid, a.atttypmod),
-           a.attnotnull, a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> ''
+    SELECT a.attname, base.typname, base.modifier, format_type(a.atttypid, a.atttypmod),
+           a.attnotnull,
+           a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' OR t.typdefault IS NOT NULL
     FROM pg_attribute a
     JOIN pg_type t ON t.oid = a.atttypid
-    LEFT JOIN pg_type b ON b.oid = t.typbasetype
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE domain AS (
+            SELECT t.typname, t.typbasetype, t.typtypmod, a.atttypmod AS modifier
+            UNION ALL
+            SELECT b.typname, b.typbasetype, b.typtypmod, domain.typtypmod
+            FROM domain JOIN pg_type b ON b.oid = domain.typbasetype
+        )
+        SELECT typname, modifier FROM domain WHERE typbasetype = 0
+    ) AS base
     WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
     ORDER BY a.attnum
 """
@@ -29,9 +40,17 @@ _UNIQUE = """
     FROM pg_index i, unnest(i.indkey[0:i.indnkeyatts - 1]) AS k(attnum)
     JOIN pg_attribute a ON a.attnum = k.attnum
     WHERE i.indrelid = to_regclass(%s) AND a.attrelid = i.indrelid
-      AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
+      AND i.indisunique AND i.indimmediate AND i.indisvalid
+      AND i.indpred IS NULL AND i.indexprs IS NULL
     GROUP BY i.indexrelid
 """
+_FILLED = """
+    SELECT EXISTS (
+        SELECT FROM pg_trigger
+        WHERE tgrelid = to_regclass(%s) AND tgenabled <> 'D' AND tgtype & 7 = 7
+    )
+"""
+"""Whether a trigger may change each row before it is inserted (1: a row, 2: before, 4: insert)."""
 
 
 class Relation:
@@ -70,8 +89,8 @@ class Relation:
         cursor.execute(_COLUMNS, [self._quoted()])
         return [TableColumn(*row) for row in cursor.fetchall()] or None
 
-    def check(self, cursor: psycopg.Cursor[Any], names: Sequence[str]) -> None:
-        """Refuses a table that cannot take rows with these columns."""
+    def check(self, cursor: psycopg.Cursor[Any], schema: pa.Schema | None) -> None:
+        """Refuses a table that cannot take rows of this schema."""
         columns = self.columns(cursor)
         if columns is None:
             if not self._may_create:
@@ -80,20 +99,45 @@ class Relation:
                 )
             return
         known = {column.name for column in columns}
-        for name in (*names, *self._key):
+        for name in (*(() if schema is None else schema.names), *self._key):
             if name not in known:
                 raise SinkError(
                     f"table {self.given} has no column {name!r}, which rows will have. Add it: "
                     f"ALTER TABLE {self.given} ADD COLUMN ..."
                 )
+        if schema is not None:
+            cursor.execute(_FILLED, [self._quoted()])
+            self._check_types(columns, schema, is_filled=cursor.fetchone() == (True,))
         if self._key:
             cursor.execute(_UNIQUE, [self._quoted()])
             if not any(set(row[0]) == set(self._key) for row in cursor.fetchall()):
                 listed = ", ".join(self._key)
                 raise SinkError(
-                    f"table {self.given} has no unique index on exactly ({listed}), which an "
-                    f"upsert needs: CREATE UNIQUE INDEX ON {self.given} ({listed})"
+                    f"table {self.given} has no unique index on exactly ({listed}) that is not "
+                    "deferrable, which an upsert needs: "
+                    f"CREATE UNIQUE INDEX ON {self.given} ({listed})"
                 )
+
+    def _check_types(
+        self, columns: Sequence[TableColumn], schema: pa.Schema, *, is_filled: bool
+    ) -> None:
+        for column in columns:
+            if column.name not in schema.names:
+                if column.required and not column.has_default and not is_filled:
+                    raise SinkError(
+                        f"table {self.given}: column {column.name!r} is NOT NULL and has no "
+                        "default, and schema= does not name it: name it there, or change the table"
+                    )
+                continue
+            kind = schema.field(column.name).type
+            try:
+                if (value := some_value(kind)) is not None:
+                    converter(column.kind, column.modifier)(value)
+            except Unfit:
+                raise SinkError(
+                    f"table {self.given}: column {column.name!r} is {column.shown}, but schema= "
+                    f"says {kind}: change schema=, or the column's type"
+                ) from None
 
     def create(
         self,
@@ -108,6 +152,11 @@ class Relation:
         if not self._may_create:
             raise SinkError(f"there is no table {self.given}: create it and start again")
         declared = self._declared(schema) if schema is not None else self._inferred(rows, times)
+        if not declared:
+            raise SinkError(
+                f"table {self.given} is missing, and the rows of its first epoch have no columns: "
+                "give the sink a schema=, or create the table; then start again"
+            )
         parts = [sql.Identifier(name) + sql.SQL(f" {kind}") for name, kind in declared.items()]
         if self._key:
             names = sql.SQL(", ").join(sql.Identifier(name) for name in self._key)

@@ -40,6 +40,19 @@ _LASTING = re.compile(
     r"permission denied|not permitted|could not translate host name|must be superuser"
 )
 """Refusals of a connection that a person must end."""
+_PASSING = (
+    "08",  # the connection
+    "25P03",  # the driver slept in a transaction
+    "40",  # a deadlock, a conflict with another transaction
+    "53",  # no room: connections, memory, disk
+    "55006", "55P03",  # somebody else uses it, or holds a lock
+    "57",  # the server stops or starts, or somebody ended the statement or the session
+    "58000", "58030",  # the server's machine
+    "HV00N",  # another server, behind a foreign table
+)  # fmt: skip
+"""SQLSTATEs, or how they begin, of what may end by itself. All others come again with each try."""
+_COME_AGAIN = ("40002", "53400", "57P04")
+"""Those of them that do not: a constraint, a limit in the configuration, a dropped database."""
 _IN_COPY = re.compile(r"COPY [^,]+, line (\d+)(?:, column ([^:]+))?")
 
 
@@ -115,11 +128,10 @@ class Database:
             yield
         except psycopg.Error as error:
             text = _text_of(error)
-            is_outage = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-            if is_outage:
+            if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
                 self.close()
             message = f"Postgres at {self.shown} cannot {doing}: {text}"
-            if is_outage and not (error.sqlstate is None and _LASTING.search(text)):
+            if _may_end_by_itself(error, text):
                 raise SinkUnavailable(message) from None
             raise SinkError(message) from None
 
@@ -152,10 +164,27 @@ def require_client() -> None:
     _client("psycopg")
 
 
+def instance_of(cursor: psycopg.Cursor[Any]) -> str:
+    """The database of a session: the same text by whatever address the server is reached."""
+    cursor.execute("SELECT current_database(), pg_postmaster_start_time()")
+    database, since = cursor.fetchone() or ("", "")
+    return f"database {database} (of the Postgres server that started at {since})"
+
+
 def line_in_copy(error: Any) -> tuple[int, str | None] | None:
     """(row, column) of an error in a COPY, where the server names them; rows count from 0."""
     found = _IN_COPY.search(error.diag.context or "")
     return None if found is None else (int(found[1]) - 1, found[2])
+
+
+def _may_end_by_itself(error: Any, text: str) -> bool:
+    """Whether the next try may succeed, though nobody changes the table or the pipeline."""
+    state = error.sqlstate
+    if state is None:  # of the client: there was no answer, or no connection
+        psycopg = _client("psycopg")
+        is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return is_away and not _LASTING.search(text)
+    return state.startswith(_PASSING) and state not in _COME_AGAIN
 
 
 def _text_of(error: Any) -> str:

@@ -1,24 +1,25 @@
 """Rows as Arrow tables that a Delta or an Iceberg table can hold.
 
 Such tables have no unsigned integers, no durations and no null columns, and not all have times of
-day. Types that have a wider neighbour become it (uint64 becomes decimal(20, 0)); the others are
-refused. A value goes into a column only if it stays what it is; microseconds since 1970 become
-timestamps. A name inside a struct that the column lacks is refused: Arrow alone would drop it.
+day. Types that have a wider neighbour become it (uint64 becomes decimal(20, 0)), and UUIDs become
+text; the others are refused. Which values fit a column, `sinks/fitting` says; microseconds since
+1970 become timestamps.
+
+None, an empty list and an empty dict show no type. Where rows show none, a new table has no column
+and a struct no such name; there they read as None, until a value shows a type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import date, datetime
-from decimal import Decimal
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.errors import SinkError
-from headrace.model.values.kinds import kind_of
 from headrace.model.values.rows import Rows
 from headrace.sinks.columns import INSTANT, already_there, as_batch, as_dicts, column_names
+from headrace.sinks.fitting.arrays import Cells, column, is_bare, is_list
 
 WIDE = pa.decimal128(38, 0)
 """The type of integers beyond 64 bits; they may have 38 digits."""
@@ -35,11 +36,6 @@ _WIDER = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
-_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-
-Cells = Any
-"""The cells of a column: an Arrow array, or a list of Python values."""
 
 
 def schema_for(schema: pa.Schema) -> pa.Schema:
@@ -56,9 +52,11 @@ def type_for(kind: pa.DataType, name: str) -> pa.DataType:
         return type_for(kind.value_type, name)
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us") if kind.tz is None else INSTANT
+    if isinstance(kind, pa.UuidType):
+        return pa.string()
     if pa.types.is_fixed_size_binary(kind):
         return pa.binary()
-    if any(is_list(kind) for is_list in _LISTS):
+    if is_list(kind):
         return pa.list_(type_for(kind.value_type, name))
     if pa.types.is_map(kind):
         return pa.map_(type_for(kind.key_type, name), type_for(kind.item_type, name))
@@ -72,6 +70,26 @@ def type_for(kind: pa.DataType, name: str) -> pa.DataType:
             "name another type in schema="
         )
     return kind
+
+
+def fields_inside(fields: Iterable[pa.Field]) -> Iterator[tuple[str, list[pa.Field]]]:
+    """The fields that stand beside each other: of the table, and of each struct inside.
+
+    Each time with the names that lead there."""
+    todo = [("", list(fields))]
+    while todo:
+        place, beside = todo.pop()
+        yield place, beside
+        for field in beside:
+            kinds = [field.type]
+            while kinds:
+                kind = kinds.pop()
+                if pa.types.is_struct(kind):
+                    todo.append((f"{place}{field.name}.", list(kind)))
+                elif is_list(kind):
+                    kinds.append(kind.value_type)
+                elif pa.types.is_map(kind):
+                    kinds += [kind.key_type, kind.item_type]
 
 
 def cells_of(rows: Rows, timestamp: str | None) -> dict[str, Cells]:
@@ -90,7 +108,7 @@ def cells_of(rows: Rows, timestamp: str | None) -> dict[str, Cells]:
 
 
 def inferred(parts: Sequence[dict[str, Cells]], times: Collection[str] = ()) -> pa.Schema:
-    """The schema of a new table with these columns; a column of nothing but None is left out.
+    """The schema of a new table with these columns; what shows no type is left out.
 
     Integers in the columns `times` are microseconds since 1970.
     """
@@ -105,18 +123,68 @@ def inferred(parts: Sequence[dict[str, Cells]], times: Collection[str] = ()) -> 
     return pa.schema(list(fields.items()))
 
 
-def _kind_of(name: str, cells: Cells) -> pa.DataType:
+def grown(name: str, parts: Sequence[Cells], kind: pa.DataType) -> pa.DataType:
+    """The type of a column, with the names that these cells have inside and it lacks."""
+    if not pa.types.is_nested(kind):
+        return kind
+    cells: list[Any] = []
+    for part in parts:
+        cells += part.to_pylist() if isinstance(part, pa.Array) else part
+    if pa.types.is_struct(kind):
+        dicts = [cell for cell in cells if isinstance(cell, dict)]
+        fields = []
+        for field in kind:
+            inside = [one.get(field.name) for one in dicts]
+            fields.append(field.with_type(grown(f"{name}.{field.name}", [inside], field.type)))
+        for new in column_names(dicts):
+            found = _kind_of(f"{name}.{new}", [one.get(new) for one in dicts])
+            if kind.get_field_index(new) < 0 and not pa.types.is_null(found):
+                fields.append(pa.field(new, found))
+        return pa.struct(fields)
+    if is_list(kind):
+        items = [item for cell in cells if isinstance(cell, list | tuple) for item in cell]
+        return pa.list_(kind.value_field.with_type(grown(name, [items], kind.value_type)))
+    return kind
+
+
+def shows_nothing(cells: Cells) -> bool:
+    """Whether no cell shows what type the column has."""
     if isinstance(cells, pa.Array):
-        if pa.types.is_null(cells.type):
-            return cells.type
-        return type_for(cells.type, name)
-    known = [value for value in cells if value is not None]
-    if not known:
+        return cells.null_count == len(cells) or _shown(cells.type) is None
+    return all(map(is_bare, cells))
+
+
+def _shown(kind: pa.DataType) -> pa.DataType | None:
+    """A type without the parts of it that are null; None if nothing is left."""
+    if pa.types.is_null(kind):
+        return None
+    if is_list(kind):
+        inner = _shown(kind.value_type)
+        return None if inner is None else pa.list_(inner)
+    if pa.types.is_struct(kind):
+        found = [(field, _shown(field.type)) for field in kind]
+        fields = [field.with_type(inner) for field, inner in found if inner is not None]
+        return pa.struct(fields) if fields else None
+    if pa.types.is_map(kind):
+        inner = _shown(kind.item_type)
+        return None if inner is None else pa.map_(kind.key_type, inner)
+    return kind
+
+
+def _kind_of(name: str, cells: Cells) -> pa.DataType:
+    """The type of these cells; null if they show none."""
+    if shows_nothing(cells):
         return pa.null()
-    if all(type(value) is int for value in known):
-        return pa.int64() if all(-(2**63) <= value < 2**63 for value in known) else WIDE
-    rows = Rows.of([{name: value} for value in known], [0] * len(known))
-    return type_for(as_batch(rows).schema.field(0).type, name)
+    if isinstance(cells, pa.Array):
+        found = cells.type
+    else:
+        known = [value for value in cells if value is not None]
+        if all(type(value) is int for value in known):
+            return pa.int64() if all(-(2**63) <= value < 2**63 for value in known) else WIDE
+        rows = Rows.of([{name: value} for value in known], [0] * len(known))
+        found = as_batch(rows).schema.field(0).type
+    shown = _shown(found)
+    return pa.null() if shown is None else type_for(shown, name)
 
 
 def _common(name: str, kinds: list[pa.DataType]) -> pa.DataType:
@@ -141,92 +209,7 @@ def as_table(parts: Sequence[dict[str, Cells]], schema: pa.Schema) -> pa.Table:
         length = len(next(iter(part.values())))
         arrays = []
         for field in schema:
-            cells = part.get(field.name)
-            if cells is None:
-                arrays.append(pa.nulls(length, field.type))
-            else:
-                arrays.append(fitted(field.name, cells, field.type, first))
+            arrays.append(column(field, part.get(field.name), length, first=first))
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
         first += length
     return pa.Table.from_batches(batches, schema)
-
-
-def fitted(name: str, cells: Cells, kind: pa.DataType, first: int = 0) -> pa.Array:
-    """Cells as a column of a type. The error names the column and the row, counted from `first`."""
-    if isinstance(cells, pa.Array):
-        return _cast(name, cells, kind)
-    for row, value in enumerate(cells):
-        if value is not None and (why := misfit(value, kind)):
-            raise _refused(name, first + row, value, kind, why)
-    try:
-        return pa.array(cells, kind)
-    except _REFUSALS as error:
-        for row, value in enumerate(cells):
-            try:
-                pa.array([value], kind)
-            except _REFUSALS as found:
-                raise _refused(name, first + row, value, kind, str(found)) from None
-        raise SinkError(f"column {name!r} does not fit {kind}: {error}") from None
-
-
-def _cast(name: str, cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    if cells.type == kind:
-        return cells
-    if pa.types.is_nested(kind) and not pa.types.is_null(cells.type):
-        return fitted(name, cells.to_pylist(), kind)
-    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    try:
-        if is_text and type_for(cells.type, name) != kind:
-            raise TypeError("it is of another kind")
-        return cells.cast(kind)
-    except _REFUSALS as error:
-        raise SinkError(
-            f"column {name!r} is of type {cells.type} and does not fit {kind}, the type of the "
-            f"table: {error}"
-        ) from None
-
-
-def misfit(value: Any, kind: pa.DataType) -> str | None:
-    """Why a value that is not None is of another kind than a column, or holds what it lacks."""
-    for accepts, allowed in _ALLOWED:
-        if accepts(kind):
-            is_bool = isinstance(value, bool)
-            fits = isinstance(value, allowed) and (not is_bool or bool in allowed)
-            return None if fits else f"it is {kind_of(value)}"
-    if pa.types.is_struct(kind):
-        if not isinstance(value, dict):
-            return f"it is {kind_of(value)}"
-        types = {field.name: field.type for field in kind}
-        for name, inner in value.items():
-            if name not in types:
-                return f"the column has no {name!r} inside"
-            if inner is not None and (why := misfit(inner, types[name])):
-                return f"{name}: {why}"
-    elif any(is_list(kind) for is_list in _LISTS):
-        if not isinstance(value, list | tuple):
-            return f"it is {kind_of(value)}"
-        for inner in value:
-            if inner is not None and (why := misfit(inner, kind.value_type)):
-                return why
-    return None
-
-
-_ALLOWED: list[tuple[Any, tuple[type, ...]]] = [
-    (pa.types.is_boolean, (bool,)),
-    (pa.types.is_integer, (int,)),
-    (pa.types.is_floating, (int, float)),
-    (pa.types.is_decimal, (int, Decimal)),
-    (pa.types.is_string, (str,)),
-    (pa.types.is_binary, (bytes,)),
-    (pa.types.is_timestamp, (int, datetime)),
-    (pa.types.is_date, (date,)),
-]
-
-
-def _refused(name: str, row: int, value: Any, kind: pa.DataType, why: str) -> SinkError:
-    return SinkError(
-        f"column {name!r}, row {row + 1} of the epoch: {value!r:.80} does not fit {kind}, the type "
-        f"of the table: {why}"
-    )

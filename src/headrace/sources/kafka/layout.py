@@ -11,6 +11,7 @@ of the old one, and no position is used twice.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -56,25 +57,20 @@ class Bound:
 
     def __init__(self, given: Any, what: str, words: Iterable[str]) -> None:
         self.what = what
-        self.word = given if isinstance(given, str) else ""
+        self.word = given if isinstance(given, str) and given in words else ""
         self.at_us: int | None = None
         self.offsets: dict[int | str, int] = {}
         if isinstance(given, Mapping):
             self.offsets = dict(given)
             for partition, offset in self.offsets.items():
-                if type(partition) not in (int, str) or type(offset) is not int or offset < 0:
+                if not _is_place(partition) or type(offset) is not int or offset < 0:
                     raise InvalidPipeline(
                         f"{what}: offsets are numbers by partition, {{0: 1200, 1: 1187}}, or by "
                         f'topic and partition, {{"orders/0": 1200}}; not {partition!r}: {offset!r}'
                     )
-        elif isinstance(given, str):
-            if given not in words:
-                known_words = ", ".join(f'"{word}"' for word in words)
-                raise InvalidPipeline(
-                    f"{what} is {known_words}, a time, or offsets by partition, not {given!r:.80}"
-                )
-        else:
-            self.at_us = instant(given, what=what)
+        elif not self.word:
+            # To Kafka, negative times are words: -1 means the end.
+            self.at_us = max(0, _moment(given, what, words))
 
     def find(self, brokers: Brokers, topics: Mapping[str, Topic]) -> dict[str, int]:
         """The offsets that it means now, by split."""
@@ -103,8 +99,10 @@ class Bound:
             (next(iter(topics)), key) if isinstance(key, int) and len(topics) == 1 else key: offset
             for key, offset in self.offsets.items()
         }
-        named = {place_of(k) if isinstance(k, str) and "/" in k else k: o for k, o in named.items()}
-        unknown = [key for key in named if key not in places]
+        named = {place_of(k) if isinstance(k, str) else k: o for k, o in named.items()}
+        unknown = [
+            split_of(key) if type(key) is tuple else key for key in named if key not in places
+        ]
         lacking = [split_of(place) for place in places if place not in named]
         if unknown or lacking:
             shown = ", ".join(map(str, unknown or lacking))
@@ -121,6 +119,25 @@ class Bound:
                 f"{self.what}: {split_of(place)} has no offset {offset}: its records go from "
                 f"{first} up to {end}"
             )
+
+
+def _is_place(given: Any) -> bool:
+    if type(given) is not str:
+        return type(given) is int
+    topic, _, partition = given.rpartition("/")
+    return bool(topic) and partition.isascii() and partition.isdigit()
+
+
+def _moment(given: Any, what: str, words: Iterable[str]) -> int:
+    try:
+        return instant(datetime.fromisoformat(given) if isinstance(given, str) else given)
+    except (TypeError, ValueError):
+        listed = ", ".join(f'"{word}"' for word in words)
+        raise InvalidPipeline(
+            f"{what} is {listed}, a time with its zone (text such as "
+            '"2024-05-01T12:30:00+02:00", a datetime, or microseconds since 1970), or offsets by '
+            f"partition, not {given!r:.80}"
+        ) from None
 
 
 def laid_out(store: Store, make: Callable[[], Layout]) -> Layout:

@@ -67,9 +67,9 @@ def kafka(
     """The committed records of topics: a topic, several, or a pattern `re.compile(...)`.
 
     - `servers`: "host:port", several separated by commas.
-    - `start`: "earliest", "latest", a time, or offsets by partition; decided once, when a
-      checkpoint first starts. Partitions and topics that appear later are read from their
-      beginning.
+    - `start`: "earliest", "latest", a time with its zone (text, a datetime, microseconds since
+      1970), or offsets by partition; decided once, when a checkpoint first starts. Partitions and
+      topics that appear later are read from their beginning.
     - `stop`: None (default): the source never ends. "latest" (as of the first start), a time, or
       offsets by partition: it ends there, and `until="end"` can be reached.
     - `value`: "json", "text", "bytes", a schema as `p.read(schema=)` takes it, for JSON, or a
@@ -115,8 +115,8 @@ def kafka(
 class KafkaSource(Source):
     """One split per partition."""
 
-    cut_from: int = 10_000
-    """A range of fewer offsets is not worth a second task."""
+    cut_from: int = 50_000
+    """A range of fewer offsets is not worth a second task, which has to find its place first."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class KafkaSource(Source):
             first = self._firsts[split]
             raise SourceError(
                 f"{split}: retention deleted the records from offset {start - base} up to {first} "
-                "before any of them was read: start a new checkpoint, and keep records longer"
+                "before any of them was read. Start again to learn how to go on"
             )
         if start > reaches:
             raise SourceUnavailable(
@@ -264,6 +264,15 @@ class KafkaSource(Source):
 
     def parts(self) -> Iterable[tuple[str, str]]:
         return ((split, "") for split in self._firsts)
+
+    def unread(self) -> Mapping[str, Seen]:
+        found = {}
+        for split, start in self._layout.starts.items():
+            topic, stop = place_of(split)[0], self._stop(split)
+            if split in self._firsts and self._layout.topics.get(topic) == self._id(topic):
+                is_whole = stop is not None and start >= stop
+                found[split] = Seen(start, ends=self._id(topic), read=start, whole=is_whole)
+        return found
 
     def compare(self, split: str, name: str, seen: Seen, *, closely: bool) -> Seen | Change | None:
         topic = place_of(split)[0]

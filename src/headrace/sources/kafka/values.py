@@ -83,7 +83,7 @@ class Decoding:
 
     def reading(self, messages: Sequence[Any], base: int, stamped: bool) -> Reading:
         """The records of messages; `stamped`: the time of a record is that of its message."""
-        offsets = np.fromiter((m.offset() for m in messages), np.int64, len(messages))
+        offsets = np.fromiter([m.offset() for m in messages], np.int64, len(messages))
         raws = [message.value() for message in messages]
         kept: Sequence[int] = range(len(raws))
         rejected: list[Rejected] = []
@@ -98,7 +98,7 @@ class Decoding:
             exact=self._is_typed,
         )
         if stamped:
-            stamps = (messages[i].timestamp()[1] for i in kept)
+            stamps = [messages[i].timestamp()[1] for i in kept]
             reading.timestamps = np.fromiter(stamps, np.int64, len(kept)) * 1000
         return reading
 
@@ -118,6 +118,10 @@ class Decoding:
             values = [decode(raw) for raw in raws]  # type: ignore[arg-type]
         except MALFORMED:
             return None
+        # Where records are flat, their own brackets begin messages, and few others are left.
+        together = b"\0".join(raws)  # type: ignore[arg-type]
+        if brackets(together) - together.count(b"\0{") < NESTED_MAX:
+            return values
         if any(brackets(raw) > NESTED_MAX for raw in raws):  # type: ignore[arg-type]
             return None
         return values
