@@ -14,6 +14,8 @@ MIXED_CASES ?= 5000
 # Flipped bytes in files of checkpoints; HEADRACE_FLIPS_FIRST=... begins at another seed.
 FLIPS ?= 1000
 BENCH_ARGS ?= --rounds 3
+# After the throughput of the queries beside peers: an open load at this share of each one's capacity.
+RATE ?= 0.5
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-servers test-versions lint types format docs bench papers chaos java
@@ -77,9 +79,10 @@ KEYED_COUNT := $(BIN)/headrace bench keyed-count --keys 1000
 bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BENCH_ARGS=...)
 	@mkdir -p out
 	$(KEYED_COUNT) --records 1000000 --warmup 6 --peers spark-native,spark-tws \
-		--json out/keyed-count-large.json $(BENCH_ARGS)
-	$(KEYED_COUNT) --records 1000000 --warmup 6 --hook record --peers spark-tws-row \
-		--json out/keyed-count-records.json $(BENCH_ARGS)
+		--rate $(RATE) --json out/keyed-count-large.json $(BENCH_ARGS)
+	$(KEYED_COUNT) --records 1000000 --warmup 6 --hook record \
+		--peers spark-tws-row,pyflink,bytewax \
+		--rate $(RATE) --json out/keyed-count-records.json $(BENCH_ARGS)
 	$(KEYED_COUNT) --records 2000 --epochs 20 --warmup 15 --floor --peers spark-native,spark-tws \
 		--json out/keyed-count-small.json $(BENCH_ARGS)
 	$(KEYED_COUNT) --records 1000 --epochs 20 --warmup 15 --state-keys 2000000 --peers '' \
@@ -98,25 +101,28 @@ bench: java $(READY) ## keyed counts beside Spark's own streaming, into out/ (BE
 	$(BIN)/headrace bench scaler --json out/scaler.json
 	$(BIN)/headrace bench memory --json out/memory.json
 	$(BIN)/headrace bench eviction --json out/eviction.json
-	$(BIN)/headrace bench windowed-count --warmup 6 --peers spark-native \
-		--json out/windowed-count-large.json $(BENCH_ARGS)
+	$(BIN)/headrace bench windowed-count --warmup 6 \
+		--peers spark-native,spark-tws,spark-tws-row,pyflink,bytewax \
+		--rate $(RATE) --json out/windowed-count-large.json $(BENCH_ARGS)
 	$(BIN)/headrace bench windowed-count --records 2000 --epochs 20 --warmup 15 \
 		--peers spark-native --json out/windowed-count-small.json $(BENCH_ARGS)
 	$(BIN)/headrace bench windowed-count --warmup 6 --hot 0.9 \
 		--json out/windowed-count-hot.json $(BENCH_ARGS)
-	$(BIN)/headrace bench top-k --warmup 6 --peers spark-native \
+	$(BIN)/headrace bench top-k --warmup 6 --peers spark-native --rate $(RATE) \
 		--json out/top-k-large.json $(BENCH_ARGS)
 	$(BIN)/headrace bench top-k --records 2000 --epochs 20 --warmup 15 --peers spark-native \
 		--json out/top-k-small.json $(BENCH_ARGS)
-	$(KEYED_COUNT) --records 1000000 --warmup 6 --peers spark-native,pyflink,bytewax \
+	$(KEYED_COUNT) --records 1000000 --warmup 30 --peers spark-native,pyflink,bytewax \
 		--json out/keyed-count-foreign.json $(BENCH_ARGS)
 	for query in q3 q8 q11; do $(BIN)/headrace bench nexmark --query $$query \
-		--peers spark-native,spark-tws-row,bytewax --json out/nexmark-$$query.json $(BENCH_ARGS) || exit 1; done
+		--peers spark-native,spark-tws,spark-tws-row,pyflink,bytewax --rate $(RATE) \
+		--json out/nexmark-$$query.json $(BENCH_ARGS) || exit 1; done
+	$(BIN)/headrace bench kafka --json out/kafka.json --rounds 5
 	$(BIN)/headrace bench latency --rate 0.1,0.3,0.5,0.7,0.9 --json out/latency.json $(BENCH_ARGS)
 	$(BIN)/headrace bench latency --query windowed-count --rate 0.1,0.3,0.5,0.7,0.9 \
 		--json out/latency-windowed.json $(BENCH_ARGS)
 	$(BIN)/headrace linear-road --roads 10 --minutes 60 --from-minute 50 --json out/linear-road.json
-	$(BIN)/headrace bench report out --output bench/REPORT.md
+	$(BIN)/headrace bench report out --keep bench/results --output bench/REPORT.md
 
 papers: java $(READY) ## the papers' experiments, into out/papers and bench/PAPERS.md
 	$(BIN)/headrace bench paper --all --dir out/papers --page bench/PAPERS.md

@@ -63,3 +63,20 @@ def test_the_command_answers_as_duckdb_does_and_says_how_fast(file: Path, tmp_pa
     assert (told["query"], told["records"], told["late"]) == ("q4", EVENTS + len(awkward()), 0)
     assert told["rows"] == len(rows(tmp_path / "out")) and told["epochs"] >= 1
     assert told["rate"] == pytest.approx(told["records"] / told["seconds"], rel=0.01)
+
+
+def test_the_command_writes_what_is_no_event_aside(tmp_path: Path) -> None:
+    bid = {"kind": "bid", "auction": 1, "bidder": 2, "price": 2**53 + 1, "date_time": 10**15}
+    lines = [json.dumps(bid), "no JSON", json.dumps({**bid, "price": "3"}), json.dumps(bid)]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
+    command = [
+        sys.executable, "-m", "headrace.cli.main", "nexmark", "q1", "--master", "local[2]",
+        "--input", str(tmp_path / "events.jsonl"), "--output", str(tmp_path / "out"),
+        "--dead", str(tmp_path / "dead"), "--json", str(tmp_path / "q1.json"),
+    ]  # fmt: skip
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [row["price"] for row in rows(tmp_path / "out")] == [float(2**53) * 0.908] * 2
+    assert len(rows(tmp_path / "dead")) == 2
+    told = json.loads((tmp_path / "q1.json").read_text())
+    assert (told["records"], told["rows"], told["dead"]) == (3, 2, 2)

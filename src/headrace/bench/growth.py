@@ -29,6 +29,7 @@ from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.local import LocalSubstrate
 from headrace.engine.driver.setup import Setup
+from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import HeadraceError
 from headrace.limits import LIMITS, Limits
 from headrace.log import paths
@@ -172,13 +173,13 @@ def _measure(
         )
         if last % (workload.files // 10) < workload.per_epoch:
             say(f"{last:,} files: {seconds / done * 1e3:.1f} ms an epoch")
-    counted = driver.ledger.counters.records
     driver.close()
     began = time.perf_counter()
     again = _driver(data, directory / "state", limits)
     start_s = time.perf_counter() - began
     again.close()
-    return measured, start_s, counted
+    kept = Checkpoint(str(directory / "state")).scan("count")
+    return measured, start_s, sum(fields["lines"] for _, fields in kept)
 
 
 def _until_read(driver: Driver, files: int) -> tuple[float, float, list[float]]:

@@ -1,4 +1,4 @@
-"""`headrace bench windowed-count` and `top-k`: the same query in Headrace and in native Spark.
+"""`headrace bench windowed-count` and `top-k`: the same query in Headrace and in its peers.
 
 With `hot`, one key gets that share of the records, and our run with even keys is measured in the
 same rounds: combining before the shuffle should make the two equally fast.
@@ -21,9 +21,12 @@ from headrace.bench.frame.system import (
     FOREIGN,
     NEXMARK_NATIVE,
     NEXMARK_TWS,
+    NEXMARK_TWS_PANDAS,
     OURS,
     PYFLINK,
     WINDOWS_NATIVE,
+    WINDOWS_TWS,
+    WINDOWS_TWS_ROW,
 )
 from headrace.bench.nexmark import answers as nexmark
 from headrace.bench.peers.foreign.entrants import contenders_of
@@ -32,12 +35,24 @@ from headrace.errors import HeadraceError
 
 EVEN_LABEL = f"{OURS}-even-keys"
 HOT_BAR = 0.9
+TWS_BAR = 3.0
+"""Times the throughput of `transformWithState`, at least."""
 NEXMARK_EVENTS = 100_000
 """Events of an epoch, at least, for a bar."""
 _FOREIGN = {name: name for name in FOREIGN}
-_NEXMARK = {"spark-native": NEXMARK_NATIVE, "spark-tws-row": NEXMARK_TWS, **_FOREIGN}
+_NEXMARK = {
+    "spark-native": NEXMARK_NATIVE,
+    "spark-tws": NEXMARK_TWS_PANDAS,
+    "spark-tws-row": NEXMARK_TWS,
+    **_FOREIGN,
+}
 PEERS_OF: dict[str, dict[str, str]] = {
-    "windowed-count": {"spark-native": WINDOWS_NATIVE, **_FOREIGN},
+    "windowed-count": {
+        "spark-native": WINDOWS_NATIVE,
+        "spark-tws": WINDOWS_TWS,
+        "spark-tws-row": WINDOWS_TWS_ROW,
+        **_FOREIGN,
+    },
     "top-k": {"spark-native": WINDOWS_NATIVE},
     **dict.fromkeys(nexmark.QUERIES, _NEXMARK),
 }
@@ -122,6 +137,11 @@ def bars(
         name = f"throughput / {WINDOWS_NATIVE}"
         limit = 1.5 if workload.query == "windowed-count" else 1.0
         found.append(Bar(name, "at least", limit, native.get("throughput")))
+        found += [
+            Bar(f"throughput / {peer}", "at least", TWS_BAR, against[peer]["throughput"])
+            for peer in (WINDOWS_TWS, WINDOWS_TWS_ROW)
+            if peer in against
+        ]
         asked = [*against, *unavailable]
         found += foreign_bars([peer for peer in asked if peer == PYFLINK], against)
     if shape == SMALL_EPOCH and not workload.hot:
@@ -139,7 +159,7 @@ def nexmark_bars(
     """The bars of joins and sessions, where enough was read to judge them."""
     if workload.records < NEXMARK_EVENTS:
         return []
-    limits = {NEXMARK_TWS: 3.0}
+    limits = {NEXMARK_TWS: TWS_BAR, NEXMARK_TWS_PANDAS: TWS_BAR}
     if workload.query in ("q3", "q8"):
         limits[NEXMARK_NATIVE] = 1.0
     found = [

@@ -88,6 +88,8 @@ def _busiest(found: Sequence[Finding]) -> list[str]:
 
 def _edits(lines: Iterable[str]) -> Iterator[Edit]:
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             edit = msgspec.json.decode(line)
             at = datetime.fromisoformat(edit["time"])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from headrace.bench.backends.bytes_written import measure_bytes
-from headrace.bench.backends.measured import MeasuredSegments
+from headrace.bench.backends.measured import MeasuredBackend, MeasuredSegments
 from headrace.bench.backends.rounds import measure_store
 from headrace.bench.backends.run import format_backends, run_backends
 from headrace.bench.backends.workload import KeySet, Operations, epochs_of
+from headrace.bench.servers.processes import ServerProcess, free_port
 from headrace.errors import HeadraceError
 
 SMALL = Operations(keys=80, operations=200, epoch_operations=50)
@@ -62,6 +67,44 @@ def test_stores_without_a_server_are_measured_and_judged(tmp_path: Path) -> None
     ]
     assert "answers right: yes" in format_backends(document)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_settles_before_another_has_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    for name in ("settle", "open_again"):
+        monkeypatch.setattr(
+            MeasuredBackend, name, _noted(done, name, getattr(MeasuredBackend, name))
+        )
+    run_backends([SMALL], names=("files", "log"), rounds=2, byte_keys=0, work_dir=tmp_path)
+    filled, turns = done[:2], done[2:]
+    assert filled == ["settle"] * 2
+    assert turns == ["open_again", "settle"] * 4
+
+
+def _noted(done: list[str], name: str, real: Any) -> Any:
+    def call(self: MeasuredBackend, *given: Any) -> Any:
+        done.append(name)
+        return real(self, *given)
+
+    return call
+
+
+def test_a_server_settles_when_it_uses_no_processor(tmp_path: Path) -> None:
+    began = time.monotonic()
+    busy = (
+        f"import socket, time; s = socket.create_server(('127.0.0.1', {(port := free_port())}))\n"
+    )
+    busy += "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass\ntime.sleep(60)"
+    process = ServerProcess("busy", [sys.executable, "-c", busy], port, tmp_path / "log")
+    try:
+        MeasuredBackend(Mock(), "none", server=process).settle()
+        assert time.monotonic() - began > 1.5
+        process.kill()
+        process.settle()  # one that has ended has nothing to do
+    finally:
+        process.kill()
 
 
 def test_a_bar_without_its_store_is_not_reached(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from headrace.bench.keyed_count import run_keyed_count
 from headrace.bench.peers.foreign import entrants, environments
 from headrace.bench.peers.foreign.system import lighter, rate_of
 from headrace.bench.servers.processes import CACHE, CannotHave
-from headrace.bench.workload import CountWorkload, write_input
+from headrace.bench.workload import CountWorkload, window_us, write_input
 from headrace.errors import HeadraceError
 
 LARGE = CountWorkload(records=1_000_000, keys=1_000, epochs=10, warmup_epochs=3)
@@ -60,6 +61,14 @@ def test_pyflink_gets_less_input_and_the_others_all():
     assert less.records < LARGE.records and less.keys == LARGE.keys
 
 
+def test_windows_that_pyflink_closes_stand_for_as_many_records_as_those_of_others():
+    large = replace(LARGE, query="windowed-count")
+    less = lighter(PYFLINK, large)
+    assert less.records < large.records
+    assert window_us(less) / less.keys == window_us(large) / large.keys
+    assert lighter(PYFLINK, replace(large, records=1_000)).keys == large.keys
+
+
 def test_the_rate_of_workers_leaves_their_warm_up_out():
     one = {"seen": 300, "warm": 100, "began": 10.0, "ended": 12.0}
     idle = {"seen": 50, "warm": 50, "began": 10.0, "ended": 10.0}
@@ -71,6 +80,33 @@ def test_the_rate_of_workers_leaves_their_warm_up_out():
 def test_an_unknown_peer_is_refused_before_anything_is_installed():
     with pytest.raises(HeadraceError, match="storm"):
         entrants.contenders_of(["headrace", "storm"], LARGE, lambda line: None)
+
+
+MAKEFILE = Path(__file__).parents[3] / "Makefile"
+FOREIGN_QUERIES = {"keyed-count", "windowed-count", "q3", "q8", "q11"}
+
+
+def commands_of_bench() -> list[str]:
+    """The commands of `make bench` that measure a query beside peers, each on one line."""
+    text = MAKEFILE.read_text(encoding="utf-8").replace("\\\n", " ")
+    text = text.replace("$(KEYED_COUNT)", "$(BIN)/headrace bench keyed-count")
+    body = text.partition("\nbench:")[2].partition("\n\n")[0]
+    return [line for line in body.splitlines() if "--peers" in line]
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        ("bench keyed-count", "--warmup 30"),
+        ("bench keyed-count", "--hook record"),
+        ("bench windowed-count", "windowed-count-large"),
+        ("bench nexmark", "q3 q8 q11"),
+    ],
+)
+def test_make_bench_measures_each_query_beside_every_foreign_peer(measured: tuple[str, str]):
+    [command] = [c for c in commands_of_bench() if all(part in c for part in measured)]
+    [peers] = re.findall(r"--peers (\S+)", command)
+    assert {*FOREIGN} <= set(peers.split(","))
 
 
 def is_made(peer: str) -> bool:
@@ -88,12 +124,15 @@ def test_bytewax_gives_the_expected_results(tmp_path: Path, query: str, hook: st
     assert_right(BYTEWAX, tmp_path, query=query, hook=hook, records=records)
 
 
-@pytest.mark.parametrize("query", ["keyed-count", "windowed-count", "q3", "q8", "q11"])
-def test_pyflink_gives_the_expected_results(tmp_path: Path, query: str):
+@pytest.mark.parametrize(
+    ("query", "hook"),
+    [("keyed-count", "record"), *((query, "table") for query in sorted(FOREIGN_QUERIES))],
+)
+def test_pyflink_gives_the_expected_results(tmp_path: Path, query: str, hook: str):
     if not os.environ.get("HEADRACE_PYFLINK"):
         pytest.skip("pyflink takes a minute to start: HEADRACE_PYFLINK=1")
     records = 50_000 if query.startswith("q") else 400
-    assert_right(PYFLINK, tmp_path, query=query, hook="table", records=records)
+    assert_right(PYFLINK, tmp_path, query=query, hook=hook, records=records)
 
 
 def assert_right(peer: str, directory: Path, **shape: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,17 @@ def test_what_stays_in_the_ledger_is_seen_to_grow(
     bars = {bar["name"]: bar["reached"] for bar in document["bars"]}
     assert not bars["snapshot bytes, late / early"]
     assert document["snapshot_bytes"]["slope_per_10k_files"] > 0
+
+
+def test_lines_are_counted_in_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(self: Any, record: Any, ctx: Any) -> None:
+        self.lines += 2
+
+    monkeypatch.setattr(growth, "EPOCHS_MIN", 10)
+    monkeypatch.setattr(growth.CountLines, "process_record", twice)
+    document = run_growth(Growth(files=20, per_epoch=2), work_dir=tmp_path)
+    assert not document["results_equal"]
+    assert not any(bar["reached"] for bar in document["bars"])
 
 
 def test_too_few_files_show_nothing() -> None:

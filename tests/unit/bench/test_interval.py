@@ -2,14 +2,21 @@
 
 from pathlib import Path
 
-from headrace.bench.interval import counted_run, format_interval, percentile, split_epochs
+from headrace.bench.interval import (
+    counted_run,
+    format_interval,
+    percentile,
+    right_tallies,
+    split_epochs,
+)
 
 
 def test_a_longer_interval_saves_syncs_and_gives_the_same_state(tmp_path: Path):
     shape = {"records": 400, "keys": 400, "epochs": 8, "slots": 1}
     each, one = counted_run(tmp_path / "1", every=1, **shape)
     fourth, other = counted_run(tmp_path / "4", every=4, **shape)
-    assert one == other and len(one) == 400
+    assert one == other == right_tallies(3_200, 400) and len(one) == 400
+    assert right_tallies(5, 3) == {0: 2, 1: 2, 2: 1} and right_tallies(1, 3) == {0: 1}
     # Each epoch: the delta and its directory are synced; with an interval only every fourth time.
     assert each["syncs_per_epoch"] - fourth["syncs_per_epoch"] >= 1.4
     assert each["synced_bytes_per_epoch"] > 30_000

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.engine.support import driver_of, run
 
 from headrace.bench import ours
 from headrace.bench.frame.bars import peer_bars, state_bar
@@ -62,6 +65,19 @@ def test_our_side_counts_what_the_workload_expects(tmp_path: Path, hook: str) ->
             assert h.state("count", wanted["key"]).count == wanted["count"]
 
 
+@pytest.mark.parametrize("hook", ["table", "record"])
+def test_what_our_side_delivers_is_what_is_compared(tmp_path: Path, hook: str) -> None:
+    given: Any = {"hook": hook, "sink": "parquet"}
+    shape = CountWorkload(records=200, keys=10, epochs=2, warmup_epochs=0, **given)
+    task = Task(shape, tmp_path / "in", tmp_path)
+    write_input(shape, task.input_dir)
+    run(driver_of(ours.pipeline(task).freeze()))
+    delivered = ours._delivered(task)
+    assert find_mismatches(delivered, expected_counts(shape)) == []
+    shutil.rmtree(sorted((tmp_path / "out").glob("epoch=*"))[-1])
+    assert len(find_mismatches(ours._delivered(task), expected_counts(shape))) == 6
+
+
 def test_a_peer_that_was_not_run_leaves_its_bar_unreached() -> None:
     bars = peer_bars(SMALL, {"spark-native": {"throughput": 5.0, "epoch_p50": 0.2}})
     assert [(bar.measured, bar.reached) for bar in bars] == [(None, False), (0.2, True)]
@@ -104,7 +120,9 @@ def test_the_floor_is_a_section_of_its_own_with_its_bar(tmp_path: Path) -> None:
     assert document["bars"][-1]["measured"] == 1.2
     assert document["bars"][-1]["reached"] is True
     write_document(document, tmp_path / "out" / "result.json")
-    assert json.loads((tmp_path / "out" / "result.json").read_text()) == document
+    written = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert {"day", "commit"} == written.keys() - document.keys()
+    assert written == written | document
 
 
 def test_much_state_is_compared_with_our_own_run_over_little() -> None:
@@ -154,6 +172,7 @@ def test_mismatches_name_the_keys_and_stay_short() -> None:
     expected = expected_counts(CountWorkload(records=100, keys=10, epochs=1, warmup_epochs=0))
     assert find_mismatches(expected, expected) == []
     assert find_mismatches(expected.take(list(reversed(range(10)))), expected) == []
+    assert "nothing can be compared" in find_mismatches(expected[:0], expected[:0])[0]
     lost = find_mismatches(expected.slice(1), expected)
     assert len(lost) == 1
     assert lost[0].startswith("k000000: counted None, expected")

@@ -9,8 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.bench.frame.runner import SystemOutcome, find_mismatches
-from headrace.bench.frame.system import OURS, WINDOWS_NATIVE, Task
-from headrace.bench.windowed import EVEN_LABEL, run_windowed
+from headrace.bench.frame.system import (
+    OURS,
+    WINDOWS_NATIVE,
+    WINDOWS_TWS,
+    WINDOWS_TWS_ROW,
+    Task,
+)
+from headrace.bench.windowed import EVEN_LABEL, PEERS_OF, bars, run_windowed
 from headrace.bench.workload import (
     TOP,
     CountWorkload,
@@ -20,6 +26,7 @@ from headrace.bench.workload import (
     windowed_counts,
     write_input,
 )
+from headrace.cli.bench.counts import PEERS_OF_WINDOWS
 from headrace.errors import HeadraceError
 
 
@@ -69,16 +76,36 @@ def test_bars_belong_to_their_shapes(tmp_path: Path):
         speed = 100.0 if system == OURS and not task.workload.hot else 120.0
         return SystemOutcome(system, [speed, speed], 2_000, [], {}, {})
 
-    def bars(**options: object) -> list[tuple[str, bool]]:
+    def known(**options: object) -> list[tuple[str, bool]]:
         workload = CountWorkload(query="windowed-count", epochs=1, warmup_epochs=0, **options)
         document = run_windowed(workload, peers=["spark-native"], work_dir=tmp_path, launch=launch)
         assert document["results_equal"]
         return [(bar["name"], bar["reached"]) for bar in document["bars"]]
 
-    assert bars(records=2_000) == [(f"epoch p50 / {WINDOWS_NATIVE}", False)]
-    assert bars(records=2_000, hot=0.9) == []
-    assert bars(records=1_000, keys=7) == []
+    assert known(records=2_000) == [(f"epoch p50 / {WINDOWS_NATIVE}", False)]
+    assert known(records=2_000, hot=0.9) == []
+    assert known(records=1_000, keys=7) == []
     assert EVEN_LABEL == "headrace-even-keys"
+
+
+def test_both_forms_of_transform_with_state_have_a_bar():
+    def found(against: dict[str, float], records: int = 1_000_000) -> dict[str, bool]:
+        workload = CountWorkload(query="windowed-count", records=records)
+        ratios = {name: {"throughput": ratio} for name, ratio in against.items()}
+        return {bar.name: bar.reached for bar in bars(workload, ratios)}
+
+    asked = found({WINDOWS_NATIVE: 2.0, WINDOWS_TWS: 3.0, WINDOWS_TWS_ROW: 2.9})
+    assert asked == {
+        f"throughput / {WINDOWS_NATIVE}": True,
+        f"throughput / {WINDOWS_TWS}": True,
+        f"throughput / {WINDOWS_TWS_ROW}": False,
+    }
+    assert found({WINDOWS_TWS: 3.0}, records=1_000) == {}
+
+
+@pytest.mark.parametrize("query", PEERS_OF_WINDOWS)
+def test_the_command_names_the_peers_that_there_are(query: str):
+    assert set(PEERS_OF_WINDOWS[query]) == set(PEERS_OF[query])  # type: ignore[index]
 
 
 def test_a_share_of_more_than_all_is_refused():

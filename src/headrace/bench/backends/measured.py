@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.bench.backends.workload import COMPUTATION, FIELD_NAME, FILLED, KeySet
+from headrace.bench.servers.processes import ServerProcess
 from headrace.log.content import digest_of
 from headrace.model.values.time import BEGINNING
 from headrace.plan.rings.classes import SegmentSlice, SlotClass
@@ -56,6 +57,9 @@ class MeasuredStore(ABC):
 
     def tidy(self) -> None:
         """Puts itself in order, as upkeep does in the background of a pipeline."""
+
+    def settle(self) -> None:
+        """Ends what it still does in the background: another store has its turn."""
 
     def close(self) -> None:
         """Frees what is held."""
@@ -106,6 +110,8 @@ class MeasuredSegments(MeasuredStore):
     def _put(self, epoch: int, data: bytes, rows: int) -> None:
         name = f"state/{COMPUTATION}/{epoch:012d}-{len(self._slices)}-{digest_of(data)}.arrow"
         self._store.write(name, data)
+        if epoch > FILLED:
+            self._cache.keep(self._store, name, data)
         self._slices.insert(0, SegmentSlice(name, epoch, rows, len(data)))
 
     def _view(self) -> SlotView:
@@ -122,10 +128,11 @@ class MeasuredBackend(MeasuredStore):
         promise: str,
         *,
         fills_unsynced: bool = False,
+        server: ServerProcess | None = None,
     ) -> None:
         """`opened` opens the store as another process would."""
         self._opened, self.promise = opened, promise
-        self._fills_unsynced = fills_unsynced
+        self._fills_unsynced, self._server = fills_unsynced, server
         self._backend = opened()
         self._generation = 0
         self._lead()
@@ -155,6 +162,10 @@ class MeasuredBackend(MeasuredStore):
         self._lead(place)
         self.read([name], np.array([where], np.uint64))
         return time.perf_counter() - started
+
+    def settle(self) -> None:
+        if self._server is not None:
+            self._server.settle()
 
     def close(self) -> None:
         self._backend.close()

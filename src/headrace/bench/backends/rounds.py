@@ -8,10 +8,14 @@ the background of a pipeline.
 All stores are read from the system's page cache. Some machines take pages out of it though memory
 is free, those of the store that waited longest first: then a round measured the disk for one store,
 and memory for another. So the keys of a round are read once before the store is opened for it.
+
+After its turn a store has time to end what it does in the background: a server uses no processor
+any more, and what was written without a sync goes to the disk. It took both from the next store.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -41,6 +45,7 @@ class TimedStore:
         started = time.perf_counter()
         self._store.fill(keys)
         self._fill_s = time.perf_counter() - started
+        self._store.settle()
         self._epoch_of = np.full(keys.shape.keys, FILLED, np.int64)
         """The epoch that last wrote each key."""
         self._reads: list[float] = []
@@ -51,6 +56,11 @@ class TimedStore:
 
     def run_round(self, number: int) -> None:
         """Opens the store as after a crash, and times the operations of a round."""
+        self._run(number)
+        self._store.settle()
+        os.sync()
+
+    def _run(self, number: int) -> None:
         keys, store = self._keys, self._store
         epochs = list(epochs_of(keys.shape, number))
         if number:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headrace.bench.backends.measured import MeasuredBackend, MeasuredSegments, MeasuredStore
 from headrace.bench.servers.hbase_server import hbase_server
+from headrace.bench.servers.processes import ServerProcess
 from headrace.bench.servers.redis_server import redis_server
 from headrace.plan.state.choice import check_state
 from headrace.state.backends.opening import opener_of
@@ -26,18 +27,27 @@ def opened_store(name: str, directory: Path, stack: ExitStack) -> MeasuredStore:
     if name == "redis":
         redis = redis_server()
         stack.callback(redis.process.kill)
-        return _opened(redis.url(), directory, "appendfsync always: on disk with every script")
+        promise = "appendfsync always: on disk with every script"
+        return _opened(redis.url(), directory, promise, server=redis.process)
     hbase = hbase_server(quick_start=False)
     stack.callback(hbase.process.kill)
     promise = "FSYNC_WAL: every epoch waits for the log of each region"
-    return _opened(hbase.url("state", "?timeout=120s"), directory, promise)
+    url = hbase.url("state", "?timeout=120s")
+    return _opened(url, directory, promise, server=hbase.process)
 
 
 def _opened(
-    state: str, directory: Path, promise: str, *, fills_unsynced: bool = False
+    state: str,
+    directory: Path,
+    promise: str,
+    *,
+    fills_unsynced: bool = False,
+    server: ServerProcess | None = None,
 ) -> MeasuredBackend:
     store = DiskStore(directory)
     opens = opener_of(check_state(state), store)
     if opens is None:
         raise ValueError(f"{state} is no store of its own")
-    return MeasuredBackend(lambda: opens("bench"), promise, fills_unsynced=fills_unsynced)
+    return MeasuredBackend(
+        lambda: opens("bench"), promise, fills_unsynced=fills_unsynced, server=server
+    )

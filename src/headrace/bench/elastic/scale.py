@@ -29,6 +29,7 @@ from headrace.engine.driver.follower import Follower
 from headrace.engine.driver.setup import Setup
 from headrace.engine.history.recovery import recover
 from headrace.engine.jobs.order_parts import PartsWriter
+from headrace.engine.upkeep.held import HeldDeltas
 from headrace.limits import LIMITS, Limits
 from headrace.log import paths
 from headrace.log.epochlog import EpochLog
@@ -100,6 +101,7 @@ class MadeUpReports:
     spark = None
     parallelism = FEW_SLOTS
     grows = False
+    held: HeldDeltas | None = None
 
     def __init__(self, topology: Topology, store: Store) -> None:
         self._topology = topology

@@ -29,6 +29,14 @@ def load_system(name: str) -> MeasuredSystem:
             from headrace.bench.peers.spark_windows import SPARK_WINDOWS
 
             return SPARK_WINDOWS
+        case "spark-tws-pandas-windows":
+            from headrace.bench.peers.spark_tws_windows import SPARK_TWS_WINDOWS
+
+            return SPARK_TWS_WINDOWS
+        case "spark-tws-row-windows":
+            from headrace.bench.peers.spark_tws_windows import SPARK_TWS_ROW_WINDOWS
+
+            return SPARK_TWS_ROW_WINDOWS
         case "spark-tws":
             from headrace.bench.peers.spark_tws import SPARK_TWS
 
@@ -45,6 +53,10 @@ def load_system(name: str) -> MeasuredSystem:
             from headrace.bench.nexmark.spark_tws import TWS_NEXMARK
 
             return TWS_NEXMARK
+        case "spark-tws-pandas-nexmark":
+            from headrace.bench.nexmark.spark_tws_pandas import TWS_PANDAS_NEXMARK
+
+            return TWS_PANDAS_NEXMARK
         case "bytewax":
             from headrace.bench.peers.foreign.system import BYTEWAX_PEER
 

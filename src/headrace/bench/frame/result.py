@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from headrace.bench.frame.bars import STATE_KEYS_MANY, bar_lines, floor_bar, peer_bars, state_bar
+from headrace.bench.frame.provenance import commit_of
 from headrace.bench.frame.runner import SystemOutcome
 from headrace.bench.frame.summary import Numbers, ratios, spread, summarise
 from headrace.bench.frame.system import OURS
@@ -80,9 +82,10 @@ def build_document(
 
 
 def write_document(document: Mapping[str, Any], path: Path) -> None:
-    """Write the JSON document, indented, because people read it too."""
+    """Write the JSON document, indented, because people read it too, with its commit and day."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    told = {"day": datetime.now(UTC).date().isoformat(), "commit": commit_of(), **document}
+    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
 def format_table(document: Mapping[str, Any]) -> str:

@@ -64,7 +64,12 @@ def _judged(name: str, measured: Measurement, task: Task) -> SystemOutcome:
 
 
 def find_mismatches(counts: pa.Table, expected: pa.Table) -> list[str]:
-    """Say how `counts` differs from `expected`: at most a few lines, none if equal."""
+    """Say how `counts` differs from `expected`: at most a few lines, none if equal.
+
+    Without expected rows nothing was compared, so that is no equality.
+    """
+    if not len(expected):
+        return ["no row is complete, so nothing can be compared: give more records or epochs"]
     if _sorted(counts).equals(_sorted(expected)):
         return []
     keys = counts["key"].to_pylist()

@@ -10,7 +10,8 @@ Rules for every system, so that the numbers are comparable:
 - With `columns="all"` its user code can read `key`, `ts` and `value` of every
   record; with `"key"` only the key need travel.
 - With `sink="parquet"` every changed count lies in a Parquet file when its epoch
-  ends; with `"noop"` every system computes the changed counts and drops them.
+  ends; with `"noop"` every system computes the changed counts and drops them (ours has them in
+  its state alone if `hook="record"`).
 - With `hook="record"` user code is called once per record, or once per key and
   epoch with an iterator of records where that is all a system offers; it reads the
   `value` of each and adds it to the key's count.
@@ -48,7 +49,9 @@ GUARANTEES = (EXACTLY_ONCE, EXACTLY_ONCE_BARE, AT_MOST_ONCE)
 SERVICES = "services"
 """The pipelines of all three guarantees, which take turns."""
 WINDOWS_NATIVE = "spark-native-windows"
+WINDOWS_TWS, WINDOWS_TWS_ROW = "spark-tws-pandas-windows", "spark-tws-row-windows"
 NEXMARK_NATIVE, NEXMARK_TWS = "spark-native-nexmark", "spark-tws-nexmark"
+NEXMARK_TWS_PANDAS = "spark-tws-pandas-nexmark"
 ON_DISK, ON_S3 = "disk", "s3"
 STORES = (ON_DISK, ON_S3)
 RESCALED = "headrace-rescale"
@@ -61,8 +64,11 @@ NAMES = (
     *PEERS,
     *FOREIGN,
     WINDOWS_NATIVE,
+    WINDOWS_TWS,
+    WINDOWS_TWS_ROW,
     NEXMARK_NATIVE,
     NEXMARK_TWS,
+    NEXMARK_TWS_PANDAS,
     BARE,
     BARE_ONE_STAGE,
     SERVICES,

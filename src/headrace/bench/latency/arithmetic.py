@@ -25,8 +25,8 @@ class Rate:
     given: float
 
     def __post_init__(self) -> None:
-        if not self.given > 0:
-            raise HeadraceError(f"a rate must be above 0, not {self.given:g}")
+        if not 0 < self.given < float("inf"):
+            raise HeadraceError(f"a rate must be a number above 0, not {self.given:g}")
 
     @property
     def is_share(self) -> bool:

@@ -4,7 +4,7 @@ The process runs the query over a directory that fills up. For each line on stan
 of records, it waits until so many have been processed and their results are visible, and answers
 with one line: the epochs since the last answer, as `[epoch, records, when visible]`.
 
-Both systems write Parquet, one directory per epoch, and an epoch counts as visible when its
+All systems write Parquet, one directory per epoch, and an epoch counts as visible when its
 directory is complete. For Spark that is before the micro-batch is committed, which favours it.
 """
 
@@ -15,24 +15,23 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from headrace import EpochProgress, Pipeline, Stream, sinks, sources, tumbling
+from headrace import EpochProgress, Pipeline, sinks, sources
 from headrace.bench.frame.session import local_session
 from headrace.bench.frame.system import OURS
-from headrace.bench.latency.queries import WINDOWED_COUNT
-from headrace.bench.ours import CountTable
-from headrace.bench.peers.streaming import INPUT_DDL
+from headrace.bench.latency.queries import BY_TIME, KEYED_COUNT
+from headrace.bench.latency.streams import form_of, mode_of, rows_of, schema_of
+from headrace.bench.nexmark import answers as nexmark
+from headrace.bench.nexmark.ours import nexmark_pipeline
+from headrace.bench.ours import CountTable, TellSums, windowed_pipeline
 from headrace.errors import HeadraceError
 
 ANSWER = "ANSWER "
-NATIVE = "spark-native"
 PATIENCE_S = 600.0
 # A member is stopped (SIGSTOP) while others have their turn: nothing may count that as a death.
 SETTINGS = {
@@ -52,6 +51,7 @@ class Config:
     slots: int
     home: str
     """Where it reads (`in`) and writes (`out`, `checkpoint`)."""
+    adds_values: bool = False
 
 
 Answer = list[tuple[int, int, float]]
@@ -61,8 +61,10 @@ Settle = Callable[[int], Answer]
 def serve(config: Config) -> None:
     """Runs the system and answers until standard input ends."""
     home = Path(config.home)
-    with local_session(config.slots, home, f"latency-{config.system}", SETTINGS) as spark:
-        run = _run_ours if config.system == OURS else _run_native
+    ours = config.system == OURS
+    settings = SETTINGS if ours else {**SETTINGS, **form_of(config.system, config.query).settings}
+    with local_session(config.slots, home, f"latency-{config.system}", settings) as spark:
+        run = _run_ours if ours else _run_streaming
         run(config, home, spark, _answer_all)
 
 
@@ -104,47 +106,42 @@ def _run_ours(
 
 def pipeline_of(config: Config, home: Path) -> Pipeline:
     """The query as a Headrace pipeline."""
-    p = Pipeline(f"latency-{config.query}")
-    windows = config.query == WINDOWED_COUNT
-    source = sources.parquet(str(home / "in"), watch=True, timestamp="ts", ordered_by_name=windows)
-    if windows:
-        window = tumbling(timedelta(microseconds=config.window_us))
-        rows: Stream[Any] = (
-            p.read("records", source).key_by("key").window(window).count().named("counts")
-        )
-    else:
-        p.read("records", source)
-        p.compute(CountTable, inputs={"records": "key"}, outputs="counts", name="count")
-        rows = p.stream("counts")
-    rows.write(sinks.parquet(str(home / "out")), name="rows")
+    query, out = config.query, str(home / "out")
+    source = sources.parquet(
+        str(home / "in"),
+        watch=True,
+        timestamp="date_time" if query in nexmark.QUERIES else "ts",
+        ordered_by_name=query != KEYED_COUNT,
+    )
+    if query in nexmark.QUERIES:
+        return nexmark_pipeline(query, source, out)
+    if query in BY_TIME:
+        return windowed_pipeline(query, source, config.window_us, out)
+    p = Pipeline(query)
+    p.read("records", source)
+    count = TellSums if config.adds_values else CountTable
+    p.compute(count, inputs={"records": "key"}, outputs="counts", name="count")
+    p.stream("counts").write(sinks.parquet(out), name="rows")
     return p
 
 
-def _run_native(
+def _run_streaming(
     config: Config, home: Path, spark: SparkSession, answer: Callable[[Settle], None]
 ) -> None:
     visible: dict[int, float] = {}
     told = -1
+    scans = 2 if config.query in form_of(config.system, config.query).reads_twice else 1
 
     def deliver(rows: DataFrame, batch: int) -> None:
         rows.write.mode("overwrite").parquet(str(home / "out" / f"{batch:09d}"))
         visible[batch] = time.time()
 
-    records = spark.readStream.schema(INPUT_DDL).parquet(str(home / "in"))
-    if config.query == WINDOWED_COUNT:
-        size = f"{config.window_us} microseconds"
-        rows = (
-            records.select("key", F.timestamp_micros("ts").alias("at"))
-            .withWatermark("at", "0 seconds")
-            .groupBy(F.window("at", size).alias("window"), "key")
-            .count()
-            .select("key", F.unix_micros(F.col("window.start")).alias("window_start"), "count")
-        )
-        mode = "append"
-    else:
-        rows, mode = records.groupBy("key").count(), "update"
+    records = spark.readStream.schema(schema_of(config.query)).parquet(str(home / "in"))
+    rows = rows_of(
+        config.system, config.query, records, config.window_us, adds_values=config.adds_values
+    )
     query = (
-        rows.writeStream.outputMode(mode)
+        rows.writeStream.outputMode(mode_of(config.query))
         .option("checkpointLocation", str(home / "checkpoint"))
         .foreachBatch(deliver)
         .start()
@@ -155,7 +152,7 @@ def _run_native(
         until = time.monotonic() + PATIENCE_S
         while True:
             query.processAllAvailable()
-            batches = {entry.batchId: entry.numInputRows for entry in query.recentProgress}
+            batches = {e.batchId: e.numInputRows // scans for e in query.recentProgress}
             if sum(batches.values()) >= records:
                 break
             if time.monotonic() > until:

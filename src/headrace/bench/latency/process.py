@@ -15,9 +15,25 @@ from pathlib import Path
 import msgspec
 
 from headrace.bench.frame.rounds import child_environment, failure
+from headrace.bench.frame.system import BYTEWAX
 from headrace.bench.latency.arithmetic import VisibleEpoch
 from headrace.bench.latency.members import ANSWER, Config
+from headrace.bench.peers.foreign import bytewax_open
+from headrace.bench.peers.foreign.environments import python_of
+from headrace.bench.peers.foreign.system import foreign_environment
 from headrace.errors import HeadraceError
+
+
+def command_of(system: str) -> list[str]:
+    """The program of a member; it gets the name of its settings' file."""
+    if system == BYTEWAX:
+        return [str(python_of(BYTEWAX)), str(bytewax_open.__file__)]
+    return [sys.executable, "-m", "headrace.bench.latency.members"]
+
+
+def environment_of(system: str) -> dict[str, str]:
+    """What a member sees: a foreign peer nothing of this project."""
+    return foreign_environment() if system == BYTEWAX else child_environment()
 
 
 class MemberProcess:
@@ -32,11 +48,11 @@ class MemberProcess:
         self._name, self._log = config.system, self.home / "member.log"
         with self._log.open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "headrace.bench.latency.members", str(settings)],
+                [*command_of(config.system), str(settings)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=child_environment(),
+                env=environment_of(config.system),
                 start_new_session=True,
                 text=True,
             )

@@ -13,17 +13,29 @@ from typing import Any
 from headrace.bench.frame.bars import Bar, bar_lines
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.frame.rounds import Say
-from headrace.bench.frame.system import OURS
+from headrace.bench.frame.system import FOREIGN, OURS
 from headrace.bench.latency.arithmetic import PERCENTILES, Rate
-from headrace.bench.latency.members import NATIVE, Config
-from headrace.bench.latency.queries import TICKS_PER_WINDOW, make_query
-from headrace.bench.latency.stages import Loaded, StageFigures
+from headrace.bench.latency.members import Config
+from headrace.bench.latency.queries import (
+    LEFT_OUT,
+    NATIVE,
+    PEERS_OF,
+    TICKS_PER_WINDOW,
+    TWS,
+    TWS_ROW,
+    LatencyQuery,
+    make_query,
+)
+from headrace.bench.latency.stages import BURST_FILES, Loaded, StageFigures
+from headrace.bench.peers.foreign.environments import missing
 from headrace.errors import HeadraceError
 
-PEERS = (NATIVE,)
 BAR_SHARE = 0.5
 BARS = {"p50": 0.4, "p99": 0.6}
 WARM_BURSTS = 3
+TICK_MIN_S = 0.001
+BURST_SHARES = {TWS: 0.25, TWS_ROW: 0.25}
+"""Of the records of a burst: a slower system needs fewer for as long a burst."""
 Names = Mapping[str, Sequence[StageFigures]]
 
 
@@ -38,9 +50,24 @@ class LatencyWorkload:
     burst_records: int = 800_000
     slots: int = 2
     seed: int = 1
+    adds_values: bool = False
+    hot: float = 0.0
 
     def __post_init__(self) -> None:
-        make_query(self.query, self.keys, self.tick_s, self.seed)
+        if self.tick_s < TICK_MIN_S:
+            raise HeadraceError(f"a tick takes at least {TICK_MIN_S:g} s, not {self.tick_s:g}")
+        self.asked()
+
+    def asked(self) -> LatencyQuery:
+        """The query of one system, with its input."""
+        return make_query(
+            self.query,
+            self.keys,
+            self.tick_s,
+            self.seed,
+            adds_values=self.adds_values,
+            hot=self.hot,
+        )
 
 
 def run_latency(
@@ -53,16 +80,18 @@ def run_latency(
     say: Say = lambda line: None,
 ) -> dict[str, Any]:
     """Measures every system at every rate, `rounds` times, and returns the JSON document."""
-    for peer in peers:
-        if peer not in PEERS:
-            raise HeadraceError(f"latency has no peer {peer!r}; choose from {', '.join(PEERS)}")
+    loaded, left_out = loadable(workload.query, peers)
+    left_out |= missing([name for name in loaded if name in FOREIGN])
+    loaded = [name for name in loaded if name not in left_out]
+    for name, reason in left_out.items():
+        say(f"{name} is left out: {reason}")
     machine = describe_machine()
     members: list[Loaded] = []
     with tempfile.TemporaryDirectory(
         prefix="headrace-bench-", dir=work_dir, ignore_cleanup_errors=True
     ) as directory:
         try:
-            for name in dict.fromkeys([OURS, *peers]):
+            for name in [OURS, *loaded]:
                 say(f"starting {name}")
                 members.append(_start(name, workload, Path(directory)))
             capacity = _capacities(members, workload, rounds, say)
@@ -78,15 +107,29 @@ def run_latency(
             for member in members:
                 member.process.kill()
     machine |= {"load_average_after": loads}
-    return document(workload, capacity, rates, measured, wrong, machine)
+    return document(workload, capacity, rates, measured, wrong, machine, left_out)
+
+
+def loadable(query: str, peers: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The peers that are put under the load, and peer -> why it is left out."""
+    known = PEERS_OF[query]
+    for peer in peers:
+        if peer not in known and peer not in LEFT_OUT:
+            raise HeadraceError(
+                f"latency has no peer {peer!r} for {query}; choose from {', '.join(known)}"
+            )
+    asked = list(dict.fromkeys(peers))
+    left_out = {peer: LEFT_OUT[peer] for peer in asked if peer not in known}
+    return [peer for peer in asked if peer in known], left_out
 
 
 def _start(name: str, workload: LatencyWorkload, directory: Path) -> Loaded:
     window_us = TICKS_PER_WINDOW * round(workload.tick_s * 1e6)
     home = directory / name
-    config = Config(name, workload.query, window_us, workload.slots, str(home))
-    query = make_query(workload.query, workload.keys, workload.tick_s, workload.seed)
-    member = Loaded(config, query, workload.tick_s)
+    config = Config(
+        name, workload.query, window_us, workload.slots, str(home), workload.adds_values
+    )
+    member = Loaded(config, workload.asked(), workload.tick_s)
     member.process.rest()
     return member
 
@@ -98,14 +141,19 @@ def _capacities(
     for number in range(WARM_BURSTS):
         for member in members:
             say(f"warming up {member.name}: burst {number + 1} of {WARM_BURSTS}")
-            member.burst(workload.burst_records)
+            member.burst(_burst(member, workload))
     found: dict[str, list[float]] = {member.name: [] for member in members}
     for _ in range(max(2, rounds)):
         for member in members:
-            found[member.name].append(member.burst(workload.burst_records))
+            found[member.name].append(member.burst(_burst(member, workload)))
     for name, rates in found.items():
         say(f"capacity of {name}: {median(rates):,.0f} records/s")
     return {name: median(rates) for name, rates in found.items()}
+
+
+def _burst(member: Loaded, workload: LatencyWorkload) -> int:
+    share = BURST_SHARES.get(member.name, 1.0)
+    return max(BURST_FILES, round(workload.burst_records * share))
 
 
 def _by_turns(
@@ -141,6 +189,7 @@ def document(
     measured: Mapping[str, Sequence[Sequence[StageFigures]]],
     wrong: Mapping[str, Sequence[str]],
     machine: Mapping[str, object],
+    left_out: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Turns what was measured into the JSON document."""
     sweep = {
@@ -189,6 +238,7 @@ def document(
         "sweep": sweep,
         "results_equal": equal,
         **({"mismatches": dict(wrong)} if wrong else {}),
+        **({"left_out": dict(left_out)} if left_out else {}),
         "bars": [bar.as_json(equal) for bar in bars],
         "rounds": {
             name: [[asdict(stage) for stage in stages] for stages in by_rate]
@@ -230,4 +280,6 @@ def format_latency(found: Mapping[str, Any]) -> str:
     lines += ["", f"results equal: {'yes' if found['results_equal'] else 'NO'}"]
     for name, wrong in found.get("mismatches", {}).items():
         lines += [f"  {name}: {line}" for line in wrong]
+    for name, reason in found.get("left_out", {}).items():
+        lines.append(f"left out: {name}: {reason}")
     return "\n".join([*lines, *bar_lines(found["bars"])])

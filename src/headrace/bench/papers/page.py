@@ -9,15 +9,21 @@ from typing import Any
 
 from headrace.bench.frame.provenance import machine_lines
 from headrace.bench.papers.catalog import ROWS
+from headrace.errors import HeadraceError
 
 TITLE = "# The papers' experiments, repeated"
 
 
 def read_rows(directory: Path) -> dict[str, dict[str, Any]]:
     """The documents of rows that lie in a directory, by id; other files do not count."""
+    if not directory.is_dir():
+        raise HeadraceError(f"there is no directory {directory} with the JSON files of rows")
     found = {}
     for path in sorted(directory.glob("*.json")):
-        document = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise HeadraceError(f"{path} is no JSON document: {error}; run it again") from None
         if isinstance(document, dict) and document.get("benchmark") == "paper":
             found[document["id"]] = document
     return found

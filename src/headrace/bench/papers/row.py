@@ -80,7 +80,10 @@ def overloaded(machine: Mapping[str, Any]) -> str:
     load, cores = (machine.get("load_average_before") or [0.0])[0], machine.get("cores") or 0
     if load <= cores:
         return ""
-    return f"The load was {load:g} on {cores} cores when it began, which may be the reason"
+    return (
+        f"The load was {load:g} on {cores} cores when it began, so times say little: run it again "
+        "on a quiet machine"
+    )
 
 
 def format_row(found: Mapping[str, Any]) -> str:

@@ -77,12 +77,12 @@ class Judgement:
 
     def rises(self, what: str, values: Sequence[Number], *, times: float = 1.0) -> Judgement:
         """The last value is more than `times` the first, and the line through all rises."""
-        text = f"{what} rises: {series(values)}"
+        text = f"{what} rises{_by(times)}: {series(values)}"
         return self.claim(text, _trend(values) > 0 and _ends(values) > times)
 
     def falls(self, what: str, values: Sequence[Number], *, times: float = 1.0) -> Judgement:
         """The first value is more than `times` the last, and the line through all falls."""
-        text = f"{what} falls: {series(values)}"
+        text = f"{what} falls{_by(times)}: {series(values)}"
         ends = _ends(values)
         return self.claim(text, _trend(values) < 0 and 0 <= ends < 1 / times)
 
@@ -118,6 +118,10 @@ def shown(value: Number) -> str:
 def series(values: Sequence[Number]) -> str:
     """Numbers as text, in their order."""
     return ", ".join(map(shown, values))
+
+
+def _by(times: float) -> str:
+    return f" by more than {shown(times)} x" if times > 1 else ""
 
 
 def slope(xs: Sequence[float], ys: Sequence[Number]) -> float | None:

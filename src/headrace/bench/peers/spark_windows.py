@@ -1,4 +1,4 @@
-"""Native Structured Streaming over windows: no Python in the data path.
+"""Structured Streaming over windows; natively, with no Python in the data path.
 
 Windowed counts are a built-in aggregate with a watermark in append mode, combined before
 the shuffle; the top ten are a second aggregate over the closed windows, which Spark
@@ -7,6 +7,9 @@ closed, as ours do. The rest of the set-up is that of `peers.streaming`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyarrow.dataset import dataset
@@ -19,38 +22,50 @@ from headrace.bench.peers.streaming import INPUT_DDL, append_to_parquet, facts, 
 from headrace.bench.workload import TOP, window_us, windowed_counts
 
 
-class SparkWindows:
-    """The two windowed queries as native Spark aggregates."""
+@dataclass(frozen=True)
+class WindowsPeer:
+    """A query over windows in Structured Streaming.
+
+    `rows` turns the stream of records into `key, start, count` rows of closed windows, given the
+    name of the query and the size of windows in microseconds.
+    """
+
+    name: str
+    rows: Callable[[DataFrame, str, int], DataFrame]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, task: Task) -> Measurement:
         """Run the query over every file, then read its progress and its rows."""
         kept = {"spark.sql.streaming.numRecentProgressUpdates": str(task.workload.last_epoch + 10)}
-        with bench_session(task, WINDOWS_NATIVE, kept) as spark:
+        with bench_session(task, self.name, {**kept, **self.settings}) as spark:
             records = (
                 spark.readStream.schema(INPUT_DDL)
                 .option("maxFilesPerTrigger", 1)
                 .parquet(str(task.input_dir))
             )
-            query = append_to_parquet(_rows(records, task), task)
+            rows = self.rows(records, task.workload.query, window_us(task.workload))
+            query = append_to_parquet(rows, task)
             query.awaitTermination()
             epoch_ms = measured_epoch_ms(facts(query), task.workload)
         return Measurement(
             epoch_ms=epoch_ms,
             records=task.workload.measured_records,
             counts=_delivered(task),
-            notes={"trigger": "availableNow", "output": "append, Parquet"},
+            notes={"trigger": "availableNow", "output": "append, Parquet", **self.settings},
         )
 
 
-def _rows(records: DataFrame, task: Task) -> DataFrame:
-    size = f"{window_us(task.workload)} microseconds"
-    counts = (
-        records.select("key", F.timestamp_micros("ts").alias("at"))
-        .withWatermark("at", "0 seconds")
-        .groupBy(F.window("at", size).alias("window"), "key")
-        .count()
-    )
-    if task.workload.query == "top-k":
+def timed(records: DataFrame, *columns: str) -> DataFrame:
+    """These columns of the records with a watermark on their time: nothing comes late."""
+    at = F.timestamp_micros("ts").alias("at")
+    return records.select(*columns, at).withWatermark("at", "0 seconds")
+
+
+def native_rows(records: DataFrame, query: str, size_us: int) -> DataFrame:
+    """Counts of closed windows, or the ten largest of each window."""
+    size = f"{size_us} microseconds"
+    counts = timed(records, "key").groupBy(F.window("at", size).alias("window"), "key").count()
+    if query == "top-k":
         best = F.struct((-F.col("count")).alias("less"), "key")
         counts = (
             counts.groupBy(F.window(F.window_time("window"), size).alias("window"))
@@ -69,4 +84,4 @@ def _delivered(task: Task) -> pa.Table:
     return windowed_counts(task.workload, table["key"], table["start"], table["count"])
 
 
-SPARK_WINDOWS = SparkWindows()
+SPARK_WINDOWS = WindowsPeer(WINDOWS_NATIVE, native_rows)

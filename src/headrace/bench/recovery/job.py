@@ -12,9 +12,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace import Computation, Context, Pipeline, Record, sinks, sources, state
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 DIRECTORY = "HEADRACE_RECOVERY_DIRECTORY"
 
@@ -44,7 +47,7 @@ def pipeline() -> Pipeline:
 
 def main() -> None:
     """The job as a Structured Streaming query, until it is stopped."""
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.functions import count, max
 
     where = Path(os.environ[DIRECTORY])
@@ -52,17 +55,22 @@ def main() -> None:
     spark.sparkContext.setLogLevel("OFF")
     records = spark.readStream.schema("key string, file bigint, at bigint").json(str(where / "in"))
     counts = records.groupBy("key").agg(count("*").alias("count"), max("file").alias("file"))
+    deliver_until_stopped(counts, "update", where)
 
-    def deliver(changed: DataFrame, batch: int) -> None:
+
+def deliver_until_stopped(rows: DataFrame, mode: str, where: Path) -> None:
+    """Makes each micro-batch of a query visible under `out` once, by one rename."""
+
+    def deliver(new: DataFrame, batch: int) -> None:
         aside = where / f".out-{batch}"
-        changed.write.mode("overwrite").json(str(aside))
+        new.write.mode("overwrite").json(str(aside))
         place = where / "out" / f"epoch={batch:012d}"
         if not place.exists():  # otherwise the micro-batch was delivered before a crash
             aside.rename(place)
 
     (where / "out").mkdir(exist_ok=True)
     query = (
-        counts.writeStream.outputMode("update")
+        rows.writeStream.outputMode(mode)
         .option("checkpointLocation", str(where / "checkpoint"))
         .foreachBatch(deliver)
         .start()

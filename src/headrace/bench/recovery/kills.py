@@ -25,6 +25,8 @@ from headrace.bench.cluster import Cluster, cluster, wait_for
 from headrace.bench.frame.bars import Bar, bar_lines
 from headrace.bench.frame.machine import describe_machine, describe_versions
 from headrace.bench.recovery import job as recovery_job
+from headrace.bench.recovery import join_job
+from headrace.bench.recovery.joins import EventFeed, RowPoller
 from headrace.bench.recovery.watch import WINDOW, Feed, OutputPoller, latencies, recovery
 from headrace.engine.leading.standby import READY
 from headrace.errors import HeadraceError
@@ -58,6 +60,8 @@ class Recovery:
     """The time between two files."""
     warm_files: int = 15
     """Files before the kill whose latency is the one to return to."""
+    query: str = ""
+    """A join of Nexmark, q3 or q8, in the place of the count per key."""
     lease_s: float = 1.0
     """How long a standby waits for a sign of life from the leader before it takes over."""
 
@@ -155,16 +159,18 @@ def _numbers(runs: Sequence[RecoveryOutcome]) -> dict[str, Any]:
 class _Job:
     """A driver as a process of its own, with its JVM."""
 
-    def __init__(self, name: str, made: Cluster, where: Path, *more: str) -> None:
+    def __init__(self, name: str, made: Cluster, where: Path, query: str, *more: str) -> None:
+        module = join_job.__name__ if query else recovery_job.__name__
         if name.startswith("spark-native"):
-            command = [sys.executable, "-m", recovery_job.__name__, made.url]
+            command = [sys.executable, "-m", module, made.url]
         else:
-            target = f"{recovery_job.__name__}:pipeline"
+            target = f"{module}:pipeline"
             command = [*COMMAND, "run", target, "--checkpoint", str(where / "checkpoint")]
             command += ["--master", made.url, "--slots", str(made.executors), *more]
         environment = {
             **os.environ,
             recovery_job.DIRECTORY: str(where),
+            join_job.QUERY: query,
             "SPARK_CONF_DIR": str(made.directory / "conf"),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
@@ -201,13 +207,17 @@ def _measure(workload: Recovery, name: str) -> RecoveryOutcome:
 
 
 def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryOutcome:
+    query = workload.query
     feed = Feed(where / "in", workload.interval_s, workload.records, workload.keys)
     watch = OutputPoller(where / "out")
+    if query:
+        feed = EventFeed(query, where / "in", workload.interval_s, workload.records)
+        watch = RowPoller(where / "out")
     more = ["--replicas", "1"] if name == "executor-kill-replicas" else []
     lease = ["--lease", f"{round(workload.lease_s * 1000)}ms"]
     if name == "driver-standby":
         more = lease
-    jobs = [_Job(name, made, where, *more)]
+    jobs = [_Job(name, made, where, query, *more)]
     ready_ms = None
     try:
         feed.start()
@@ -216,7 +226,7 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryO
         if name == "driver-standby":
             _require_standby()
             started = time.monotonic()
-            jobs.append(_Job(name, made, where, "--standby", *lease))
+            jobs.append(_Job(name, made, where, query, "--standby", *lease))
             made.ready(2 * workload.executors)
             wait_for(lambda: READY in _said(where), "a standby that is ready", GIVE_UP_S)
             ready_ms = round((time.monotonic() - started) * 1000, 1)
@@ -229,7 +239,7 @@ def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryO
         if name == STAGGERED:
             killed = time.monotonic()  # from the last kill on
         if name.endswith("driver-cold"):
-            jobs.append(_Job(name, made, where))
+            jobs.append(_Job(name, made, where, query))
         _await_recovery(feed, watch, killed, before)
         feed.stop()
         try:

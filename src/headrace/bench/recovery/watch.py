@@ -6,9 +6,10 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 WITHIN = 1.1
 """Recovered means: at most this many times the latency before."""
@@ -24,8 +25,17 @@ class Feed(threading.Thread):
         self.directory = directory
         self.interval, self.records, self.keys = interval, records, keys
         self.written: dict[int, float] = {}
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[Any] = Counter()
+        """What the last output must say of all files that were written."""
         self._stopping = threading.Event()
+
+    def rows(self, number: int, at: int) -> list[dict[str, Any]]:
+        """The records of a file that is written at this time."""
+        return [{"key": f"k{i % self.keys}", "file": number, "at": at} for i in range(self.records)]
+
+    def expected(self, number: int) -> Iterable[Any]:
+        """The keys of all rows that a file adds to."""
+        return (f"k{i % self.keys}" for i in range(self.records))
 
     def run(self) -> None:
         number = 0
@@ -34,13 +44,12 @@ class Feed(threading.Thread):
             number += 1
             due += self.interval
             at = time.time_ns() // 1000
-            rows = [{"key": f"k{i % self.keys}", "file": number, "at": at}
-                    for i in range(self.records)]  # fmt: skip
+            rows = self.rows(number, at)
             aside = self.directory / f".{number:06d}.tmp"
             aside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
             aside.rename(self.directory / f"{number:06d}.jsonl")
             self.written[number] = time.monotonic()
-            self.counts.update(f"k{i % self.keys}" for i in range(self.records))
+            self.counts.update(self.expected(number))
 
     def stop(self) -> None:
         """Stops writing files."""
@@ -55,7 +64,7 @@ class OutputPoller(threading.Thread):
         super().__init__(daemon=True)
         self.directory = directory
         self.visible: dict[int, float] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: dict[Any, int] = {}
         self._seen: set[str] = set()
         self._stopping = threading.Event()
 
@@ -72,11 +81,15 @@ class OutputPoller(threading.Thread):
             for path in sorted(epoch.rglob("part-*")):
                 for line in path.read_text(encoding="utf-8").splitlines():
                     row = json.loads(line)
-                    self.counts[row["key"]] = max(self.counts.get(row["key"], 0), row["count"])
-                    newest = max(newest, row["file"])
+                    newest = max(newest, self.take(row))
             for number in range(max(self.visible, default=0) + 1, newest + 1):
                 self.visible[number] = now
             self._seen.add(epoch.name)
+
+    def take(self, row: dict[str, Any]) -> int:
+        """Remembers a row; the number of the newest file that it tells of."""
+        self.counts[row["key"]] = max(self.counts.get(row["key"], 0), row["count"])
+        return int(row["file"])
 
     def stop(self) -> None:
         """Stops reading results."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ EXPECTED = (
     "top-k-small", "overhead", "recovery", "replay", "interval", "growth", "scale", "stores",
     "backends", "rescale", "deploy", "balance", "scaler", "memory", "eviction", "latency",
     "latency-windowed", "keyed-count-foreign", "nexmark-q3", "nexmark-q8", "nexmark-q11",
-    "linear-road",
+    "kafka", "linear-road",
 )  # fmt: skip
 """What `make bench` writes. A file that is missing is named in the report as not run."""
 
@@ -45,15 +46,32 @@ def read_documents(directory: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def write_report(directory: Path, page: Path) -> tuple[int, int]:
-    """Writes the page and its plots; how many documents and plots there are."""
+def write_report(directory: Path, page: Path, keep: Path | None = None) -> tuple[int, int]:
+    """Writes the page and its plots; how many documents and plots there are.
+
+    With `keep`, the documents of the directory are copied there first, each in the place of an
+    older one with its name, and the page is about all that lie there.
+    """
     documents = read_documents(directory)
+    if keep is not None and keep.resolve() != directory.resolve():
+        kept = read_documents(keep)
+        for name in documents:
+            _copy(name, directory, keep)
+        documents = kept | documents
     text, plots = render(documents)
     page.parent.mkdir(parents=True, exist_ok=True)
     for plot in plots:
         (page.parent / f"{plot.name}.svg").write_text(plot.svg, encoding="utf-8")
     page.write_text(text, encoding="utf-8")
     return len(documents), len(plots)
+
+
+def _copy(name: str, source: Path, target: Path) -> None:
+    """Copies a document to the same place below another directory."""
+    for place in ("", PAPERS):
+        if (source / place / f"{name}.json").exists():
+            (target / place).mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source / place / f"{name}.json", target / place / f"{name}.json")
 
 
 def render(documents: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Plot]]:
@@ -73,6 +91,10 @@ def render(documents: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Plot]]
         "## Bars",
         "",
         *_bars(documents),
+        "",
+        "## Runs",
+        "",
+        *_runs(documents),
     ]
     for section in SECTIONS:
         chosen = [plot for plot in plots if plot.section == section]
@@ -90,6 +112,18 @@ def _axes_left(growth: Mapping[str, Any] | None) -> list[str]:
         return []
     files = [] if growth.get("epochs") else [FILES]
     return files + [axis for axis in (*AXES, EPOCHS) if axis not in growth.get("axes", {})]
+
+
+def _runs(documents: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:
+    """When each document was measured, and of which code."""
+    if not documents:
+        return ["None."]
+    lines = ["| benchmark | day | commit | load before |", "| --- | --- | --- | --- |"]
+    for name, document in documents.items():
+        loads = document.get("machine", {}).get("load_average_before") or [""]
+        day, commit = document.get("day", ""), document.get("commit", "")
+        lines.append(f"| {name} | {day} | {commit} | {loads[0]} |")
+    return lines
 
 
 def _bars(documents: Mapping[str, Mapping[str, Any]]) -> Sequence[str]:

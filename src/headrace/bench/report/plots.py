@@ -45,7 +45,7 @@ def plots_of(name: str, document: Document) -> list[Plot]:
             return list(linear_road_plots(name, document))
         case "paper":
             return list(paper_plots(name, document))
-    return list(_systems(name, document))
+    return [*_systems(name, document), *_sweep(name, document.get("latency", {}))]
 
 
 def _systems(name: str, document: Document) -> Iterable[Plot]:

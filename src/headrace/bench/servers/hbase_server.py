@@ -20,8 +20,8 @@ from headrace.bench.servers.processes import (
     installed,
     needs,
     run,
+    scratch_log,
 )
-from headrace.bench.servers.s3 import scratch_log
 
 HERE = Path(__file__).parent
 HBASE = "2.6.4-hadoop3"
@@ -63,11 +63,14 @@ def hbase_server(*, quick_start: bool = True) -> HBaseServer:
     ports = {"master": free_port(), "regionserver": free_port(), "zookeeper": free_port()}
     _write_settings(log.parent, ports)
     opened = [word for name in _OPENED for word in ("--add-opens", f"java.base/{name}=ALL-UNNAMED")]
-    speed = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"] if quick_start else []
+    # A million keys of a benchmark do not fit into the heap of tests.
+    speed = (
+        ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx768m"] if quick_start else ["-Xmx2g"]
+    )
     process = JvmProcess(
         "hbase",
         [
-            java, "-Xmx768m", *speed, *opened,
+            java, *speed, *opened,
             "--add-exports", "java.base/jdk.internal.misc=ALL-UNNAMED",
             "-cp", f"{log.parent / 'conf'}:{home / 'lib'}/*",
             "org.apache.hadoop.hbase.master.HMaster", "start",

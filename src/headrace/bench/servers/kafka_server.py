@@ -23,8 +23,8 @@ from headrace.bench.servers.processes import (
     installed,
     needs,
     run,
+    scratch_log,
 )
-from headrace.bench.servers.s3 import scratch_log
 
 HERE = Path(__file__).parent
 KAFKA = "4.3.1"

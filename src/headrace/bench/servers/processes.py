@@ -16,13 +16,17 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace-servers"
 READY_S = 120.0
+SETTLE_S, LOOK_S, IDLE_SHARE = 30.0, 0.5, 0.1
+"""A server that uses less than this share of a processor has nothing to do."""
 JVM_READY_S = 600.0
 
 
@@ -45,9 +49,15 @@ def installed(name: str, make: Callable[[Path], None]) -> Path:
                 make(home)
                 done.touch()
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        raise CannotHave(f"{name} cannot be installed: {said.strip()[-300:]}") from error
+        raise CannotHave(f"{name} cannot be installed: {_reason(error)}") from error
     return home
+
+
+def _reason(error: Exception) -> str:
+    """What a command said of its failure; Maven says it first, on its standard output."""
+    said = (getattr(error, "stderr", "") or getattr(error, "stdout", "") or str(error)).strip()
+    first, marked, told = said.partition("[ERROR] ")
+    return told.splitlines()[0][:500] if marked else first[-300:]
 
 
 def run(*command: str | Path, cwd: Path | None = None, **more: str) -> None:
@@ -86,6 +96,16 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def scratch_log(name: str) -> Path:
+    """The log of a server, in a directory of its own, which goes with this process."""
+    kept = os.environ.get("HEADRACE_SERVERS_SCRATCH")
+    directory = Path(tempfile.mkdtemp(prefix=f"headrace-{name}-", dir=kept))
+    if not kept:
+        # Before the server is: what is registered last runs first, so the server has ended.
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory / "log"
 
 
 class ServerProcess:
@@ -137,6 +157,21 @@ class ServerProcess:
 
     def go_on(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def settle(self) -> None:
+        """Waits until it has ended what it does in the background, for half a minute at most."""
+        import psutil  # only benchmarks have it
+
+        if self._process is None:
+            return
+        until = time.monotonic() + SETTLE_S
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(self._process.pid)
+            while time.monotonic() < until:
+                before = sum(process.cpu_times()[:2])
+                time.sleep(LOOK_S)
+                if sum(process.cpu_times()[:2]) - before <= IDLE_SHARE * LOOK_S:
+                    return
 
     def _signal(self, number: int) -> None:
         if self._process is not None:

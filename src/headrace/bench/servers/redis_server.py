@@ -12,8 +12,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.bench.servers.processes import ServerProcess, free_port, installed, needs, run
-from headrace.bench.servers.s3 import scratch_log
+from headrace.bench.servers.processes import (
+    ServerProcess,
+    free_port,
+    installed,
+    needs,
+    run,
+    scratch_log,
+)
 
 PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1")
 PASSWORD = "seam-weir-sluice"

@@ -7,14 +7,19 @@ server on files, which the Go tool chain builds in a minute or two.
 from __future__ import annotations
 
 import functools
-import os
-import tempfile
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.bench.servers.processes import ServerProcess, free_port, installed, needs, run
+from headrace.bench.servers.processes import (
+    ServerProcess,
+    free_port,
+    installed,
+    needs,
+    run,
+    scratch_log,
+)
 from headrace.bench.servers.signing import put_bucket
 
 HERE = Path(__file__).parent
@@ -87,10 +92,3 @@ def _s3(name: str, process: ServerProcess, key: str, secret: str) -> Server:
         lambda prefix: f"s3://tests/{prefix}?endpoint={endpoint}&region=us-east-1&allow_http=true",
         environment,
     )
-
-
-def scratch_log(name: str) -> Path:
-    """The log of a server, in a directory of its own."""
-    base = os.environ.get("HEADRACE_SERVERS_SCRATCH")
-    directory = Path(tempfile.mkdtemp(prefix=f"headrace-{name}-", dir=base))
-    return directory / "log"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from headrace.cli.bench.backends import backends
+from headrace.cli.bench.counts import keyed_count, shape, top_k, windowed_count
 from headrace.cli.bench.elastic import balance, deploy, rescale, scale, scaler
 from headrace.cli.bench.kafka import kafka
 from headrace.cli.bench.latency import latency
@@ -24,114 +24,17 @@ from headrace.cli.bench.options import (
     work_dir_option,
 )
 from headrace.cli.bench.papers import paper, report
-from headrace.cli.options import Command
 from headrace.engine.spark.java import check_java
-from headrace.errors import HeadraceError
 
 
-@click.group()
-def bench() -> None:
-    """Measure Headrace beside Spark's own streaming."""
-
-
-def _shape(*, records: int, epochs: int, rounds: int) -> Callable[[Command], Command]:
-    """The options for how much is measured, with their defaults."""
-    options = [
-        number("--records", records, "Records per epoch."),
-        number("--keys", 1_000, "Distinct keys."),
-        number("--epochs", epochs, "Measured epochs."),
-        number("--warmup", 3, "Epochs before the measured ones.", "warmup_epochs", least=0),
-        number("--slots", 2, "Cores that each system gets."),
-        number("--seed", 1, "Seed of the input.", least=0),
-        number("--rounds", rounds, "How often the systems take turns."),
-    ]
-
-    def add(command: Command) -> Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-@bench.command(
-    "keyed-count",
+@click.group(
     epilog="""\b
 Examples:
-  headrace bench keyed-count --records 1000000 --keys 1000 --peers spark-native,spark-tws
-  headrace bench keyed-count --records 2000 --epochs 40 --peers spark-native --json out/small.json
-  headrace bench keyed-count --records 1000 --keys 1000 --state-keys 2000000 --peers ''""",
+  headrace bench keyed-count --records 1000000 --keys 1000 --json out/keyed-count.json
+  headrace bench recovery --json out/recovery.json"""
 )
-@_shape(records=1_000_000, epochs=10, rounds=1)
-@click.option(
-    "--hook",
-    type=click.Choice(["table", "record"]),
-    default="table",
-    show_default=True,
-    help="Count whole tables, or add up values with a Python call per record.",
-)
-@click.option(
-    "--state-keys",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Keys in state before measuring starts.",
-)
-@click.option(
-    "--sink",
-    type=click.Choice(["noop", "parquet"]),
-    default="noop",
-    show_default=True,
-    help="Where results go.",
-)
-@click.option(
-    "--peers",
-    default="",
-    metavar="A,B",
-    help="spark-native, spark-tws, spark-tws-row, pyflink, bytewax.",
-)
-@click.option("--floor", is_flag=True, help="Also a bare Spark job beside a trivial pipeline.")
-@click.option("--ours/--no-ours", default=True, show_default=True, help="Measure Headrace itself.")
-@work_dir_option
-@json_file_option
-def keyed_count(
-    peers: str,
-    rounds: int,
-    floor: bool,
-    ours: bool,
-    work_dir: Path | None,
-    json_file: Path | None,
-    **workload: Any,
-) -> None:
-    """Count records per key, epoch by epoch."""
-    # Imported here: the other verbs need not load what a benchmark needs.
-    from headrace.bench.frame.result import format_table
-    from headrace.bench.keyed_count import run_keyed_count
-    from headrace.bench.workload import CountWorkload
-
-    try:
-        shape = CountWorkload(**workload)
-    except ValueError as error:
-        raise HeadraceError(str(error)) from error
-    names = [name.strip() for name in peers.split(",") if name.strip()]
-    if not names and not ours:
-        raise HeadraceError("nothing to measure: name --peers, or leave --no-ours out")
-    check_java()
-    document = run_keyed_count(
-        shape,
-        names,
-        ours=ours,
-        rounds=rounds,
-        floor=floor,
-        work_dir=work_dir,
-        say=say,
-    )
-    tell(
-        document,
-        format_table(document),
-        json_file,
-        wrong=UNLIKE,
-    )
+def bench() -> None:
+    """Measure Headrace beside Spark's own streaming."""
 
 
 @bench.command(
@@ -141,7 +44,7 @@ Examples:
   headrace bench overhead
   headrace bench overhead --records 500000 --rounds 5 --json out/overhead.json""",
 )
-@_shape(records=200_000, epochs=6, rounds=5)
+@shape(records=200_000, epochs=6, rounds=5)
 @work_dir_option
 @json_file_option
 def overhead(rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any) -> None:
@@ -310,17 +213,17 @@ Examples:
     "--every",
     type=click.IntRange(min=1),
     multiple=True,
-    default=(1, 4, 17),
+    default=(1, 4, 16),
     show_default=True,
     help="An interval in epochs. May be given several times; the largest runs on Spark, too.",
 )
 @number("--records", 4_000, "Records per epoch.")
 @number("--keys", 4_000, "Distinct keys.")
-@number("--epochs", 272, "Measured epochs of each run on Spark.")
+@number("--epochs", 96, "Measured epochs of each run on Spark.")
 @number("--counted", 96, "Epochs whose syncs are counted.")
 @number("--warmup", 16, "Epochs before the measured ones.", least=0)
 @number("--slots", 2, "Cores that each run gets.")
-@number("--rounds", 4, "How often the pipeline runs on Spark.")
+@number("--rounds", 8, "How often the pipeline runs on Spark.")
 @work_dir_option
 @json_file_option
 def interval(json_file: Path | None, **given: Any) -> None:
@@ -332,56 +235,9 @@ def interval(json_file: Path | None, **given: Any) -> None:
     tell(document, format_interval(document), json_file, wrong=UNLIKE)
 
 
-def peers_of(query: str) -> tuple[str, ...]:
-    """The peers that can be asked for."""
-    return ("spark-native", "pyflink", "bytewax") if query != "top-k" else ("spark-native",)
-
-
-def _windowed(query: str, help: str) -> None:
-    """Adds a command for a query over windows."""
-
-    examples = f"""\b
-Examples:
-  headrace bench {query} --peers spark-native
-  headrace bench {query} --records 2000 --epochs 20 --peers spark-native --json out/small.json"""
-
-    @bench.command(query, help=help, epilog=examples)
-    @_shape(records=1_000_000, epochs=10, rounds=1)
-    @click.option(
-        "--hot",
-        type=click.FloatRange(0, 1, max_open=True),
-        default=0.0,
-        show_default=True,
-        help="Share of records of one key.",
-    )
-    @click.option("--peers", default="", metavar="A,B", help=f"{', '.join(peers_of(query))}.")
-    @work_dir_option
-    @json_file_option
-    def command(
-        peers: str, rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any
-    ) -> None:
-        from headrace.bench.frame.result import format_table
-        from headrace.bench.windowed import run_windowed
-        from headrace.bench.workload import CountWorkload
-
-        names = [name.strip() for name in peers.split(",") if name.strip()]
-        shape = CountWorkload(query=query, **workload)  # type: ignore[arg-type]
-        check_java()
-        document = run_windowed(
-            shape,
-            peers=names,
-            rounds=rounds,
-            work_dir=work_dir,
-            say=say,
-        )
-        tell(
-            document,
-            format_table(document),
-            json_file,
-            wrong=UNLIKE,
-        )
-
-
+bench.add_command(keyed_count)
+bench.add_command(windowed_count)
+bench.add_command(top_k)
 bench.add_command(backends)
 bench.add_command(latency)
 bench.add_command(nexmark)
@@ -395,5 +251,3 @@ bench.add_command(memory)
 bench.add_command(eviction)
 bench.add_command(paper)
 bench.add_command(report)
-_windowed("windowed-count", "Count records per key in tumbling windows, emitted when they close.")
-_windowed("top-k", "The ten busiest keys of each window.")

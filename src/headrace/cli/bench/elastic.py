@@ -18,6 +18,7 @@ from headrace.cli.bench.options import (
     tell,
     work_dir_option,
 )
+from headrace.cli.options import FiniteRange
 from headrace.engine.spark.java import check_java
 from headrace.plan.elastic.settings import POLICIES
 
@@ -135,7 +136,7 @@ Examples:
 @number("--slots", 2, "Slots at the start.")
 @number("--max-slots", 8, "Slots that the scaler may give, each with a thread of its own.")
 @number("--keys", 1_000, "Distinct keys.")
-@click.option("--demand", type=click.FloatRange(min=0.1), default=1.0, show_default=True,
+@click.option("--demand", type=FiniteRange(min=0.1), default=1.0, show_default=True,
               help="How many slots the low load keeps busy.")  # fmt: skip
 @number("--factor", 3, "How many times higher the high load is.", least=2)
 @seconds("--low-s", "How long the low load lasts, before and after.", "low_s", default=20.0)

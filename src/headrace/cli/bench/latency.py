@@ -25,11 +25,12 @@ from headrace.engine.spark.java import check_java
 Examples:
   headrace bench latency --rate 0.5 --json out/latency.json
   headrace bench latency --query windowed-count --rate 0.1,0.3,0.5,0.7,0.9 --json out/sweep.json
+  headrace bench latency --query q11 --peers spark-native,spark-tws-row --json out/sessions.json
   headrace bench latency --rate 20000 --rounds 1""",
 )
 @click.option(
     "--query",
-    type=click.Choice(["keyed-count", "windowed-count"]),
+    type=click.Choice(["keyed-count", "windowed-count", "top-k", "q3", "q8", "q11"]),
     default="keyed-count",
     show_default=True,
     help="What is asked.",
@@ -41,7 +42,13 @@ Examples:
     metavar="R,S",
     help="The load: shares of each system's capacity, or records per second (above 2).",
 )
-@click.option("--peers", default="spark-native", show_default=True, help="spark-native, or ''.")
+@click.option(
+    "--peers",
+    default="spark-native",
+    show_default=True,
+    metavar="A,B",
+    help="spark-native, spark-tws, spark-tws-row, bytewax (keyed-count), or ''.",
+)
 @number("--keys", 1_000, "Distinct keys.")
 @seconds("--seconds", "How long each rate is kept up.", "seconds", default=15.0)
 @seconds("--tick", "Input appears once in so many seconds.", "tick_s", default=0.1)

@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from headrace.cli.bench.loads import OpenLoad
 from headrace.cli.bench.options import (
     UNLIKE,
     json_file_option,
     number,
+    open_load,
     say,
     tell,
     work_dir_option,
@@ -22,7 +24,7 @@ from headrace.engine.spark.java import check_java
     "nexmark",
     epilog="""\b
 Examples:
-  headrace bench nexmark --query q3 --peers spark-native,spark-tws-row --json out/q3.json
+  headrace bench nexmark --query q3 --peers spark-native,spark-tws,spark-tws-row --json out/q3.json
   headrace bench nexmark --query q11 --peers spark-native,bytewax --rounds 3""",
 )
 @click.option(
@@ -43,20 +45,32 @@ Examples:
     default="spark-native",
     show_default=True,
     metavar="A,B",
-    help="spark-native, spark-tws-row, pyflink, bytewax.",
+    help="spark-native, spark-tws, spark-tws-row, pyflink, bytewax.",
 )
+@open_load
 @work_dir_option
 @json_file_option
 def nexmark(
-    peers: str, rounds: int, work_dir: Path | None, json_file: Path | None, **workload: Any
+    peers: str,
+    rounds: int,
+    rate: str,
+    rate_seconds: float,
+    rate_burst: int,
+    work_dir: Path | None,
+    json_file: Path | None,
+    **workload: Any,
 ) -> None:
     """Join people with auctions, or find the sessions of bidders, as peers do."""
     from headrace.bench.frame.result import format_table
+    from headrace.bench.latency.beside import format_beside
     from headrace.bench.windowed import run_windowed
     from headrace.bench.workload import CountWorkload
 
     names = [name.strip() for name in peers.split(",") if name.strip()]
     shape = CountWorkload(sink="parquet", **workload)
+    load = OpenLoad.of(shape, names, rate, seconds=rate_seconds, burst=rate_burst)
     check_java()
     document = run_windowed(shape, peers=names, rounds=rounds, work_dir=work_dir, say=say)
-    tell(document, format_table(document), json_file, wrong=UNLIKE)
+    if load is not None:
+        document = load.add_to(document, rounds=rounds, work_dir=work_dir, json_file=json_file)
+    tell(document, format_beside(document, format_table), json_file, wrong=UNLIKE)

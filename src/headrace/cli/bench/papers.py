@@ -68,7 +68,8 @@ def paper(
 @click.command(
     epilog="""\b
 Examples:
-  headrace bench report out --output bench/REPORT.md"""
+  headrace bench report out --output bench/REPORT.md
+  headrace bench report out --keep bench/results --output bench/REPORT.md"""
 )
 @click.argument(
     "directory", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path("out")
@@ -77,9 +78,13 @@ Examples:
     "--output", type=_FILE, default=Path("bench/REPORT.md"), show_default=True,
     help="The page; its plots lie beside it.",
 )  # fmt: skip
-def report(directory: Path, output: Path) -> None:
+@click.option(
+    "--keep", type=_DIRECTORY,
+    help="Copy the JSON files here, in the place of older ones; the page is about all of these.",
+)  # fmt: skip
+def report(directory: Path, output: Path, keep: Path | None) -> None:
     """Write a page with plots from the JSON files of benchmarks in a directory."""
     from headrace.bench.report.page import write_report
 
-    documents, plots = write_report(directory, output)
+    documents, plots = write_report(directory, output, keep)
     click.echo(f"{output}: {documents} documents, {plots} plots")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ Examples:
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.FiniteRange(min=0, min_open=True),
     default=1.0,
     show_default=True,
     help="Pace of the timed part; 1 is real time.",
@@ -140,6 +141,14 @@ def linear_road(
         raise HeadraceError(
             "--load-only and --validate-only need --output: another run goes on there"
         )
+    if load_only + validate_only + find_largest > 1:
+        raise HeadraceError("give one of --load-only, --validate-only, --find-largest")
+    if load_only and from_minute is None:
+        raise HeadraceError("--load-only loads what is before --from-minute: give that, too")
+    if history is not None and (given is None or given.is_dir()):
+        raise HeadraceError("--history goes with a text file of --input")
+    if begin_minute >= minutes:
+        raise HeadraceError("--begin-minute must be less than --minutes: no vehicle drives before")
     place = output or Path(tempfile.mkdtemp(prefix="headrace-linear-road-"))
     settings = RoadSettings(
         from_minute=from_minute,
@@ -162,7 +171,8 @@ def linear_road(
     if load_only:
         with spark_session("linear-road", master) as spark:
             loaded = load(directory, index, place, settings, spark=spark, say=say)
-        click.echo(f"Loaded up to minute {loaded.from_minute}, {loaded.lines_per_s:,.0f} lines/s")
+        rate = "" if loaded.lines_per_s is None else f", {loaded.lines_per_s:,.0f} lines/s"
+        click.echo(f"Loaded up to minute {loaded.from_minute}{rate}")
         return
     with spark_session("linear-road", master) as spark:
         outcome = measure(directory, index, place, settings, spark=spark, say=say)
@@ -230,15 +240,16 @@ def _document(outcome: RoadOutcome) -> dict[str, Any]:
     return {
         "benchmark": "linear-road",
         **msgspec.to_builtins(outcome),
-        "bars": [bar.as_json(outcome.right is not False)] if outcome.timed else [],
+        "bars": [bar.as_json(outcome.held is True)] if outcome.timed else [],
         "machine": describe_machine() | {"load_average_before": outcome.load_before},
         "versions": describe_versions(),
     }
 
 
-def _write(json_file: Path, document: object) -> None:
-    json_file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_bytes(msgspec.json.format(msgspec.json.encode(document)))
+def _write(json_file: Path, document: Mapping[str, Any]) -> None:
+    from headrace.bench.frame.result import write_document
+
+    write_document(document, json_file)
     click.echo(f"Written to {json_file}")
 
 

@@ -14,14 +14,15 @@ import click
 
 from headrace import Pipeline, sinks, sources
 from headrace.cli import options
-from headrace.cli.bench.options import json_file_option
+from headrace.cli.bench.options import can_be_made, json_file_option
 from headrace.cli.spark import spark_session
 from headrace.engine.leading.signals import STOPPING, graceful_stop
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, SourceError
 from headrace.model.sink import Sink
 from headrace.observe.progress import terminal_view
 from headrace.plan.listener import Listener
 from headrace.plan.progress import EpochProgress, RunSummary
+from headrace.sources.files.local_set import LocalFileSet
 from headrace.workloads.nexmark.events.generated import GeneratedEvents
 from headrace.workloads.nexmark.events.generator import Generator, write_events
 from headrace.workloads.nexmark.events.reader import event_files, read_foreign
@@ -29,6 +30,7 @@ from headrace.workloads.nexmark.registry import QUERIES, NexmarkQuery, pipeline,
 from headrace.workloads.nexmark.streams import Auction, read_events
 
 EVENTS = 100_000
+DEAD = "dead"
 JSONL, PARQUET = "jsonl", "parquet"
 
 
@@ -63,6 +65,7 @@ Queries:
 @click.option(
     "--save-events",
     type=click.Path(path_type=Path, dir_okay=False),
+    callback=can_be_made,
     metavar="FILE",
     help="Also write the generated events to this file, as --input reads them.",
 )
@@ -81,6 +84,13 @@ Queries:
     show_default=True,
     metavar="TIME",
     help="How far events of --input may be out of order.",
+)
+@click.option(
+    "--dead",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write records of --input that are no events to this directory, and go on.  "
+    "[default: they stop the run]",
 )
 @click.option(
     "--side-input",
@@ -119,6 +129,7 @@ def nexmark(
     save_events: Path | None,
     inputs: tuple[str, ...],
     lateness: str,
+    dead: Path | None,
     side_input: str | None,
     output: Path,
     kind: str | None,
@@ -137,6 +148,9 @@ def nexmark(
         raise HeadraceError("nexmark: give --events or --input, not both")
     if inputs and save_events is not None:
         raise HeadraceError("nexmark: --save-events writes generated events, not those of --input")
+    if dead is not None and not inputs:
+        raise HeadraceError("nexmark: --dead is for records of --input; generated ones are events")
+    side = None if side_input is None else _side_input(side_input)
     count = EVENTS if events is None else events
     generator = Generator(seed, rate)
     if save_events is not None:
@@ -144,13 +158,16 @@ def nexmark(
 
     def auction(p: Pipeline) -> Auction:
         if inputs:
-            made = Auction.of_events(p, read_foreign(p, _files(inputs, lateness)))
+            aside = None if dead is None else DEAD
+            made = Auction.of_events(p, read_foreign(p, _files(inputs, lateness), dead=aside))
         else:
             made = Auction.of_events(p, read_events(p, GeneratedEvents(generator, count)))
-        made.side_input = None if side_input is None else _side_input(side_input)
+        made.side_input = side
         return made
 
     made = pipeline(name, auction, _sink(asked, output, kind))
+    if dead is not None:
+        made.stream(DEAD).write(sinks.jsonl(dead))
     made.validate()  # Errors in it are reported before Spark starts.
     with (
         _kept(checkpoint) as place,
@@ -162,10 +179,11 @@ def nexmark(
         job = made.start(
             checkpoint=place, spark=spark, until="end", listeners=[view, rows], **run_options
         )
-        with graceful_stop(partial(job.stop, False), STOPPING):
+        with graceful_stop(partial(job.stop, False), STOPPING), _advised(dead):
             summary = job.wait()
         seconds = time.monotonic() - began
-    document = measured(asked, summary, rows.count, seconds)
+    # Dead letters went to a sink, too.
+    document = measured(asked, summary, rows.count - summary.dead, seconds)
     click.echo(
         f"{document['rows']:,} rows of {name} in {output}; "
         f"{document['rate']:,.0f} events/s over {seconds:,.1f} s"
@@ -178,7 +196,7 @@ def nexmark(
 
 
 class RowCount(Listener):
-    """Counts the rows that went to the sink."""
+    """Counts the rows that went to sinks."""
 
     count = 0
 
@@ -197,6 +215,7 @@ def measured(asked: NexmarkQuery, summary: RunSummary, rows: int, seconds: float
         "rows": rows,
         "epochs": summary.epochs,
         "late": summary.late,
+        "dead": summary.dead,
         "reason": summary.reason,
     }
 
@@ -213,10 +232,17 @@ def _kept(checkpoint: str | None) -> Iterator[str]:
 
 def _files(inputs: Sequence[str], lateness: str) -> sources.Source:
     for given in inputs:
-        plain = "://" not in given and not any(sign in given for sign in "*?[")
-        if plain and not Path(given).exists():
+        if "://" not in given and not _has_files(given):
             raise HeadraceError(f"nexmark: there is no file {given}")
     return event_files(list(inputs), lateness=lateness)
+
+
+def _has_files(given: str) -> bool:
+    """Looked at before the run, whose start would take possession of the output."""
+    try:
+        return any(LocalFileSet((given,), watch=False).walk(()))
+    except SourceError:
+        return False
 
 
 def _side_input(file: str) -> Any:
@@ -224,14 +250,42 @@ def _side_input(file: str) -> Any:
         raise HeadraceError(f"nexmark: there is no file {file} for --side-input")
     suffix = Path(file).suffix
     if suffix == ".csv":
-        import pyarrow.csv
-
-        return pyarrow.csv.read_csv(file)
+        return _csv_table(file)
     if suffix in (".jsonl", ".json"):
         return sources.jsonl(file)
     if suffix == ".parquet":
         return sources.parquet(file)
     raise HeadraceError(f"nexmark: --side-input {file}: the file is .csv, .jsonl or .parquet")
+
+
+def _csv_table(file: str) -> Any:
+    import pyarrow
+    import pyarrow.csv
+
+    try:
+        table = pyarrow.csv.read_csv(file)
+    except pyarrow.ArrowException as error:
+        raise HeadraceError(f"nexmark: --side-input {file} cannot be read: {error}") from error
+    missing = [name for name in ("key", "value") if name not in table.column_names]
+    if missing:
+        raise HeadraceError(
+            f"nexmark: --side-input {file} has no column {' and no column '.join(missing)}: its "
+            f"columns are {', '.join(table.column_names)}"
+        )
+    return table
+
+
+@contextmanager
+def _advised(dead: Path | None) -> Iterator[None]:
+    """Errors of records that are no events name the option of this command."""
+    try:
+        yield
+    except HeadraceError as error:
+        text = str(error)
+        if dead is not None or not any(name in text for name in ("TypedEvents", "p.read(")):
+            raise
+        advice = "give --dead DIR to write such records aside and go on"
+        raise HeadraceError(f"{text}\nWith headrace nexmark: {advice}") from error
 
 
 def _sink(asked: NexmarkQuery, output: Path, kind: str | None) -> Sink:

@@ -6,6 +6,7 @@ that second. Until then it waits; where the source completes seconds, none does.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ class Accounts(Computation):
     reads_values = False
     account: bytes = state(b"")
     waiting: Map[tuple[int, int], int] = state()
-    """(second, qid) of requests that wait for the watermark."""
+    """(second, qid) of requests that wait for the watermark -> how many more wait that are the
+    same."""
 
     def process_table(self, table: pa.Table, ctx: TableContext) -> None:
         """Adds charges, and answers the requests whose second is complete."""
@@ -76,7 +78,7 @@ class Accounts(Computation):
         complete = ctx.watermark_after // SECOND
         entries = ctx.entries("waiting")
         kept = [tuple(entry.values()) for entry in entries["entry"].to_pylist()]
-        owner = _ints(entries["key_index"])
+        owner, more = _ints(entries["key_index"]), entries["value"].to_pylist()
         ready = np.array([second < complete for second, _ in kept], np.bool_)
         gone = np.flatnonzero(ready).tolist()
         ctx.put_entries(
@@ -86,25 +88,32 @@ class Accounts(Computation):
             [None] * len(gone),
         )
         early = asked[1] >= complete
-        rows = np.flatnonzero(early).tolist()
-        later = [(int(asked[1][row]), int(asked[2][row])) for row in rows]
-        ctx.put_entries("waiting", asked[0][rows].tolist(), later, [0] * len(rows))
+        columns = (column[early].tolist() for column in asked)
+        begin = Counter((key, (second, qid)) for key, second, qid in zip(*columns, strict=True))
+        waiting = zip(zip(owner.tolist(), kept, strict=True), more, strict=True)
+        begin.update({request: 1 + others for request, others in waiting if request in begin})
+        ctx.put_entries(
+            "waiting",
+            [key for key, _ in begin],
+            [request for _, request in begin],
+            [times - 1 for times in begin.values()],
+        )
         # A key wakes for the first of its requests; the others are looked at then.
         first: dict[int, int] = {}
         still = [(int(owner[row]), kept[row][0]) for row in np.flatnonzero(~ready).tolist()]
-        for key, second in [*still, *zip(asked[0][rows].tolist(), (s for s, _ in later))]:
+        for key, second in [*still, *((key, second) for key, (second, _) in begin)]:
             first[key] = min(second, first.get(key, second))
         if first:
             at = [(second + 1) * SECOND for second in first.values()]
             hold = [second * SECOND for second in first.values()]
             ctx.set_timers(list(first), at, hold=hold)
-        waited = [[owner[row], *kept[row]] for row in gone]
+        waited = [[owner[row], *kept[row]] for row in gone for _ in range(1 + more[row])]
         now = [column[~early] for column in asked]
         if not waited:
             return now
         return [
-            np.concatenate([column, np.array(more, np.int64)])
-            for column, more in zip(now, zip(*waited, strict=True), strict=True)
+            np.concatenate([column, np.array(others, np.int64)])
+            for column, others in zip(now, zip(*waited, strict=True), strict=True)
         ]
 
     def _answer(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-REPORT, BALANCE, EXPENDITURE = 0, 2, 3
-"""The types of input lines: a position report, and requests."""
+REPORT, BALANCE, EXPENDITURE, TRAVEL_TIME = 0, 2, 3, 4
+"""The types of input lines: a position report, and requests. Travel times are not answered."""
 SEGMENTS = 100
 SEGMENT_FEET = 5_280
 

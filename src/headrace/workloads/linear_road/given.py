@@ -68,6 +68,19 @@ def given_answers(table: pa.Table) -> GivenAnswers:
         chosen = pc.equal(table["type"], kind)
         if xway is not None:
             chosen = pc.and_(chosen, pc.equal(table["xway"], xway))
+        yield from answers(chosen, cause, says)
+
+    def others(roads: int) -> Iterator[RoadAnswer]:
+        kinds, xways = table["type"], table["xway"]
+        anywhere = pc.is_in(kinds, pa.array([BALANCE, EXPENDITURE], kinds.type))
+        on_roads = pc.is_in(kinds, pa.array([TOLL, ALERT], kinds.type))
+        known = pc.is_in(xways, pa.array(range(roads), xways.type))
+        stray = pc.invert(pc.or_(anywhere, pc.and_(on_roads, known)))
+        yield from answers(stray, ("vid", "time"), ("type", "xway"))
+
+    def answers(
+        chosen: pa.ChunkedArray, cause: tuple[str, ...], says: tuple[str, ...]
+    ) -> Iterator[RoadAnswer]:
         some = table.filter(chosen).select([*cause, *says, TOOK])
         for batch in some.to_batches(_BLOCK):
             columns = [column.to_pylist() for column in batch.columns]
@@ -76,10 +89,11 @@ def given_answers(table: pa.Table) -> GivenAnswers:
             yield from map(RoadAnswer, causes, told, columns[-1])
 
     return GivenAnswers(
-        tolls=lambda xway: of(TOLL, ("vid", "time"), ("lav", "toll"), xway),
-        alerts=lambda xway: of(ALERT, ("vid", "time"), ("xway", "seg", "dir"), xway),
-        balances=lambda: of(BALANCE, ("qid",), ("time", "result_time", "balance")),
-        expenditures=lambda: of(EXPENDITURE, ("qid",), ("time", "toll")),
+        tolls=lambda xway: of(TOLL, ("vid", "time", "dir"), ("lav", "toll"), xway),
+        alerts=lambda xway: of(ALERT, ("vid", "time", "dir"), ("xway", "seg"), xway),
+        balances=lambda: of(BALANCE, ("qid", "vid", "time"), ("result_time", "balance")),
+        expenditures=lambda: of(EXPENDITURE, ("qid", "vid", "time"), ("toll",)),
+        others=others,
     )
 
 

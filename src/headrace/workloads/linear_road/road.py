@@ -114,9 +114,10 @@ class Road:
         vids, places = np.unique(np.concatenate([reports["vid"], standing]), return_inverse=True)
         self._of_report = places[: len(reports)]
         known = _of_vehicles(np.frombuffer(b"".join(vehicles), VEHICLE), vids)
+        of_known = np.searchsorted(vids, known["vid"])
         table = np.zeros(len(vids), VEHICLE)
         table["time"] = NEVER
-        table[np.searchsorted(vids, known["vid"])] = known  # the newest one comes last, and stays
+        table[of_known] = known  # the newest one comes last, and stays
         table["vid"] = vids
         self._columns = {name: table[name].copy() for name in VEHICLE.names or ()}
         self._reports = reports
@@ -127,6 +128,13 @@ class Road:
         )
         self._first = int(reports["time"][0]) if len(reports) else 0
         self._last = int(reports["time"][-1]) if len(reports) else 0
+        self._left_in = self._first // MINUTE_S
+        left = (known["time"] >= self._left_in * MINUTE_S) & (
+            known["seg"] != table["seg"][of_known]
+        )
+        self._left = _visits(of_known[left], known["seg"][left], known["time"][left])
+        """(vehicle, segment) of visits in this minute that have ended -> the time of the last
+        report there. Almost all vehicles that are back in a segment come in another minute."""
 
     def run(self, found: RoadFindings) -> None:
         """Processes all reports, second by second."""
@@ -148,7 +156,7 @@ class Road:
         driving = (before["time"] >= now - EVERY_S) & (before["lane"] != EXIT)
         same = driving & (lane == before["lane"]) & (pos == before["pos"]) & (lane != EXIT)
         stays = np.where(same, np.minimum(before["stays"] + 1, STOPPED), 1)
-        self._count(now, rows, before)
+        self._count(now, rows, at, before)
         self._stop_and_go(now, rows, before, same, stays)
         other = seg != before["seg"]
         pays = driving & other & (before["toll"] > 0)
@@ -164,13 +172,23 @@ class Road:
         columns["time"][at], columns["seg"][at], columns["lane"][at] = now, seg, lane
         columns["pos"][at], columns["stays"][at], columns["toll"][at] = pos, stays, tolls
 
-    def _count(self, now: int, rows: np.ndarray[Any, Any], before: dict[str, Any]) -> None:
+    def _count(
+        self, now: int, rows: np.ndarray[Any, Any], at: Ints, before: dict[str, Any]
+    ) -> None:
         """Adds the reports to the statistics of their minute."""
         minute, seg = now // MINUTE_S, rows["seg"]
         statistics = self._minutes.get(minute)
         if statistics is None:
             statistics = self._minutes[minute] = np.zeros(SEGMENTS, STATISTICS)
-        counted = (before["time"] >= minute * MINUTE_S) & (before["seg"] == seg)
+        again = before["time"] >= minute * MINUTE_S
+        counted = again & (before["seg"] == seg)
+        moved = again & ~counted
+        if self._left_in != minute:
+            self._left, self._left_in = {}, minute
+        if moved.any():
+            visits = _visits(at[moved], seg[moved], at[moved])
+            counted[moved] = [visit in self._left for visit in visits]
+            self._left.update(_visits(at[moved], before["seg"][moved], before["time"][moved]))
         statistics["speeds"] += np.bincount(seg, rows["speed"], SEGMENTS).astype(np.int64)
         statistics["readings"] += np.bincount(seg, minlength=SEGMENTS).astype(np.int32)
         statistics["vehicles"] += np.bincount(seg[~counted], minlength=SEGMENTS).astype(np.int32)
@@ -252,17 +270,28 @@ class Road:
         return min(after - EVERY_S, after // MINUTE_S * MINUTE_S)
 
     def vehicles(self) -> dict[int, bytes]:
-        """The vehicles that reported, by the second of their last report."""
+        """The vehicles that reported, by the second of their last report; and, by the second of
+        its last report, each visit of this minute that has ended."""
         times = self._columns["time"]
         changed = np.flatnonzero(times >= max(self._first, self.keeps_from()))
-        changed = changed[np.argsort(times[changed], kind="stable")]
         rows = np.zeros(len(changed), VEHICLE)
         for name, column in self._columns.items():
             rows[name] = column[changed]
+        rows = np.concatenate([rows, self._ended_visits()])
+        rows = rows[np.argsort(rows["time"], kind="stable")]
         bounds = np.flatnonzero(np.diff(rows["time"])) + 1
         return {
             int(some["time"][0]): some.tobytes() for some in np.split(rows, bounds) if len(some)
         }
+
+    def _ended_visits(self) -> np.ndarray[Any, Any]:
+        since = max(self._first, (self._last + 1) // MINUTE_S * MINUTE_S)
+        ended = [(*visit, time) for visit, time in self._left.items() if time >= since]
+        rows = np.zeros(len(ended), VEHICLE)
+        if ended:
+            at, rows["seg"], rows["time"] = np.array(ended, np.int64).T
+            rows["vid"] = self._columns["vid"][at]
+        return rows
 
     def minutes(self) -> bytes:
         """The statistics of all minutes that still matter."""
@@ -273,6 +302,10 @@ class Road:
     def stops(self) -> bytes:
         """Stopped vehicles and accidents; empty if there are none."""
         return msgspec.msgpack.encode(self._stops) if self._stops.stopped else b""
+
+
+def _visits(at: Ints, seg: Ints, time: Ints) -> dict[tuple[int, int], int]:
+    return dict(zip(zip(at.tolist(), seg.tolist(), strict=True), time.tolist(), strict=True))
 
 
 def _of_vehicles(rows: np.ndarray[Any, Any], vids: Ints) -> np.ndarray[Any, Any]:

@@ -6,7 +6,7 @@ numbers, not its way of counting, not its state.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -41,10 +41,9 @@ class RoadAnswer(NamedTuple):
     """An answer as it was given: what it answers, what it says, how long it took."""
 
     cause: tuple[int, ...]
-    """(vid, time) of the report, or (qid,)."""
+    """(vid, time, dir) of the report, or (qid, vid, time)."""
     says: tuple[int, ...]
-    """Toll: lav, toll. Alert: xway, seg, dir. Balance: time, result_time, balance. Expenditure:
-    time, toll."""
+    """Toll: lav, toll. Alert: xway, seg. Balance: result_time, balance. Expenditure: toll."""
     took_s: float | None = None
     """None if its cause was not timed."""
 
@@ -59,6 +58,8 @@ class GivenAnswers:
     """Of a road."""
     balances: Callable[[], Iterable[RoadAnswer]]
     expenditures: Callable[[], Iterable[RoadAnswer]]
+    others: Callable[[int], Iterable[RoadAnswer]] = lambda roads: ()
+    """What is no answer of these: of another type, or of a road beyond so many."""
 
 
 @dataclass
@@ -113,12 +114,47 @@ class RoadVerdict:
                 self._note(self.doubled, kind, "was given again", cause, says)
             elif right != says:
                 self._note(self.wrong, kind, f"should be {right}", cause, says)
-            if took_s is not None and took_s > LIMIT_S:
-                self._note(self.late, kind, f"took {took_s:.1f} s", cause, says)
+            self._time(kind, cause, says, took_s)
             seen.add(cause)
         for cause, says in expected.items():
             if cause not in seen:
                 self._note(self.missing, kind, "is missing", cause, says)
+
+    def compare_all(
+        self,
+        kind: str,
+        expected: dict[tuple[int, ...], list[tuple[int, ...]]],
+        given: Iterable[RoadAnswer],
+    ) -> None:
+        """The same where a cause may come several times: then it has as many answers."""
+        left = {cause: Counter(says) for cause, says in expected.items()}
+        others: list[RoadAnswer] = []
+        for answer in given:
+            cause, says, took_s = answer
+            self.checked[kind] += 1
+            self._time(kind, cause, says, took_s)
+            if cause not in left:
+                self._note(self.unasked, kind, "was not asked for", cause, says)
+            elif left[cause][says] > 0:
+                left[cause][says] -= 1
+            else:
+                others.append(answer)
+        for cause, says, _ in others:
+            right = next(left[cause].elements(), None)
+            if right is None:
+                self._note(self.doubled, kind, "was given again", cause, says)
+            else:
+                left[cause][right] -= 1
+                self._note(self.wrong, kind, f"should be {right}", cause, says)
+        for cause, counted in left.items():
+            for says in counted.elements():
+                self._note(self.missing, kind, "is missing", cause, says)
+
+    def _time(
+        self, kind: str, cause: tuple[int, ...], says: tuple[int, ...], took_s: float | None
+    ) -> None:
+        if took_s is not None and took_s > LIMIT_S:
+            self._note(self.late, kind, f"took {took_s:.1f} s", cause, says)
 
     def _note(
         self,
@@ -147,19 +183,21 @@ def validate(asked: RoadInput, given: GivenAnswers) -> RoadVerdict:
         verdict.tolls_above_zero += sum(toll > 0 for _, toll in road.tolls.values())
         verdict.compare("toll", road.tolls, given.tolls(xway))  # type: ignore[arg-type]
         verdict.compare("alert", road.alerts, given.alerts(xway))  # type: ignore[arg-type]
-    balances: dict[tuple[int, ...], tuple[int, ...]] = {}
-    past: dict[tuple[int, ...], tuple[int, ...]] = {}
+    balances: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
+    past: dict[tuple[int, ...], list[tuple[int, ...]]] = defaultdict(list)
     for request in asked.requests:
+        cause = request.qid, request.vid, request.time
         if request.day is None:
             before = [(when, toll) for when, toll in paid[request.vid] if when <= request.time]
             newest = max((when for when, _ in before), default=0)
             total = sum(toll for _, toll in before)
-            balances[(request.qid,)] = (request.time, newest, total)
+            balances[cause].append((newest, total))
         else:
             spent = asked.history.get((request.vid, request.day, request.xway or 0), 0)
-            past[(request.qid,)] = (request.time, spent)
-    verdict.compare("balance", balances, given.balances())
-    verdict.compare("expenditure", past, given.expenditures())
+            past[cause].append((spent,))
+    verdict.compare_all("balance", balances, given.balances())
+    verdict.compare_all("expenditure", past, given.expenditures())
+    verdict.compare("other", {}, given.others(asked.roads))
     return verdict
 
 
@@ -181,11 +219,12 @@ class Rules:
 
     def __init__(self, xway: int) -> None:
         self.xway = xway
-        self.tolls: dict[tuple[int, int], tuple[int, int]] = {}
-        """(vid, time) -> lav, toll."""
-        self.alerts: dict[tuple[int, int], tuple[int, int, int]] = {}
-        """(vid, time) -> xway, seg of the accident, dir."""
-        self._trips: dict[int, _Trip] = {}
+        self.tolls: dict[tuple[int, int, int], tuple[int, int]] = {}
+        """(vid, time, dir) -> lav, toll."""
+        self.alerts: dict[tuple[int, int, int], tuple[int, int]] = {}
+        """(vid, time, dir) -> xway, seg of the accident."""
+        self._trips: dict[tuple[int, int], _Trip] = {}
+        """(vid, dir) -> its trip: a direction knows only what is reported on it."""
         self._readings: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
         """(minute, dir, seg) -> sum and number of speeds."""
         self._seen: dict[tuple[int, int, int], set[int]] = defaultdict(set)
@@ -202,15 +241,15 @@ class Rules:
             self._forget(minute)
         self._drop_silent(now)
         arrived: list[tuple[PositionReport, _Trip | None]] = []
-        reported: set[int] = set()
+        reported: set[tuple[int, int]] = set()
         for report in reports:
-            if report.vid in reported:
+            if (report.vid, report.dir) in reported:
                 continue
-            reported.add(report.vid)
+            reported.add((report.vid, report.dir))
             arrived.append((report, self._trip(report, now)))
         # First all that moves, then all that stops, then all that is asked.
         for report, before in arrived:
-            old = self._trips.get(report.vid)
+            old = self._trips.get((report.vid, report.dir))
             moved = before is None or not _stays(before, report)
             if moved and old is not None and old.times_here >= 4:
                 self._moves(report.vid, (old.dir, old.lane, old.pos))
@@ -228,17 +267,17 @@ class Rules:
             owes = 0 if before is None or entered else before.owes
             if before is not None and entered and before.owes:
                 yield report.vid, before.owes
-            self._trips[report.vid] = _Trip(
+            self._trips[report.vid, report.dir] = _Trip(
                 now, report.dir, report.seg, report.lane, report.pos, here, owes
             )
         for report, before in arrived:
             if report.lane != 4 and (before is None or before.seg != report.seg):
-                self._trips[report.vid].owes = self._notify(report, now, minute)
+                self._trips[report.vid, report.dir].owes = self._notify(report, now, minute)
 
     def _trip(self, report: PositionReport, now: int) -> _Trip | None:
         """The trip that the report continues. One that left, or fell silent, begins another."""
-        trip = self._trips.get(report.vid)
-        if trip is None or trip.lane == 4 or trip.dir != report.dir or now - trip.time > 30:
+        trip = self._trips.get((report.vid, report.dir))
+        if trip is None or trip.lane == 4 or now - trip.time > 30:
             return None
         return trip
 
@@ -254,10 +293,10 @@ class Rules:
         ahead = self._ahead(report, minute)
         toll = 0
         if ahead is not None:
-            self.alerts[report.vid, now] = (self.xway, ahead, report.dir)
+            self.alerts[report.vid, now, report.dir] = (self.xway, ahead)
         elif count and total < 40 * count and vehicles > 50:
             toll = 2 * (vehicles - 50) ** 2
-        self.tolls[report.vid, now] = (lav, toll)
+        self.tolls[report.vid, now, report.dir] = (lav, toll)
         return toll
 
     def _ahead(self, report: PositionReport, minute: int) -> int | None:
@@ -284,7 +323,7 @@ class Rules:
     def _drop_silent(self, now: int) -> None:
         """A stopped vehicle that has not reported for more than 30 seconds is no longer there."""
         for place, vids in list(self._standing.items()):
-            for vid in [vid for vid in vids if now - self._trips[vid].time > 30]:
+            for vid in [vid for vid in vids if now - self._trips[vid, place[0]].time > 30]:
                 self._moves(vid, place)
             if not vids:
                 del self._standing[place]

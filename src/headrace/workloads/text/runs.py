@@ -12,6 +12,8 @@ import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -73,22 +75,31 @@ def lines_of(file: Path) -> Iterator[str]:
         raise HeadraceError(f"there is no file {file} to read")
     raw = file.read_bytes()
     try:
-        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode()
+        text = (gzip.decompress(raw) if file.suffix == ".gz" else raw).decode("utf-8-sig")
     except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise HeadraceError(f"{file} cannot be read as text: {error}") from error
-    # Only newlines end lines, as in `sources.text`.
+    # Only newlines end lines, and a byte order mark is no text, as in `sources.text`.
     yield from text.removesuffix("\n").split("\n") if text else ()
 
 
-def _edits(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+def _edits(lines: Iterator[str]) -> list[dict[str, Any]]:
+    """The edits in the order of time. A time without a zone is UTC."""
+    found: list[tuple[datetime, str]] = []
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             edit = msgspec.json.decode(line)
-            yield {"time": edit["time"], "channel": edit["channel"]}
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            time, channel = datetime.fromisoformat(edit["time"]), edit["channel"]
+            if not isinstance(channel, str):
+                raise TypeError(f"the channel is {channel!r}, not text")
+            found.append((time if time.tzinfo else time.replace(tzinfo=UTC), channel))
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
             raise HeadraceError(
                 f"line {number} is no edit, a JSON object with time and channel: {error}"
             ) from error
+    found.sort(key=itemgetter(0))
+    return [{"time": time.isoformat(), "channel": channel} for time, channel in found]
 
 
 def _rows(output: Path) -> list[dict[str, Any]]:
@@ -112,11 +123,11 @@ def _check_editions(records: Rows, output: Path) -> list[str]:
     wanted, found = editions.reference(records), editions.answer(_rows(output / editions.RANKED))
     _compare(found, wanted)
     first = [name for (_, rank), (name, _) in found.items() if rank == 1]
-    best = max(set(first), key=first.count)
-    return [
-        f"{len(first):,} windows of 30 s, ranked as plain Python ranks them.",
-        f"Most often first: {best}, in {first.count(best):,} windows",
-    ]
+    told = [f"{len(first):,} windows of 30 s, ranked as plain Python ranks them."]
+    if first:
+        best = max(set(first), key=first.count)
+        told.append(f"Most often first: {best}, in {first.count(best):,} windows")
+    return told
 
 
 def _compare(found: Any, wanted: Any) -> None:

@@ -20,7 +20,7 @@ from headrace.model.source import Source
 FRAGMENT_BYTES = 140
 PER_SECOND = 50
 START_US = 1_700_000_000 * SECOND
-WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
+WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")  # letters of any script
 
 COUNTS, SLIDING, MINUTES = "counts", "sliding", "minutes"
 WINDOW_US = {SLIDING: (30 * SECOND, 10 * SECOND), MINUTES: (60 * SECOND, 60 * SECOND)}

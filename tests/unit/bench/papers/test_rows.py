@@ -58,8 +58,8 @@ def stores(**speeds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def sizes(growing: float, flat: float) -> dict[str, Any]:
-    return {
+def sizes(growing: float, flat: float, flat_at_low: float = 0.0) -> dict[str, Any]:
+    made = {
         way: {
             str(rate): {
                 str(size): {
@@ -71,6 +71,10 @@ def sizes(growing: float, flat: float) -> dict[str, Any]:
         }
         for way, step in (("full", growing), ("deltas", flat))
     }  # fmt: skip
+    for at, size in enumerate(SIZES):  # at the lowest rate epochs are shorter than at the highest
+        if flat_at_low:
+            made["deltas"][str(RATES[0])][str(size)]["epoch_ms_p50"] = 2 + flat_at_low * at
+    return made
 
 
 def caches(ours: list[float], lru: list[float]) -> dict[str, Any]:
@@ -95,14 +99,10 @@ def clocks(now: int, logged: int) -> dict[str, Any]:
     }
 
 
-def kills(cold: float, at_once: float = 2000.0) -> dict[str, Any]:
-    return {
-        "recovery_ms": {
-            "executor-kill": 1000.0, "executor-kills-staggered": 1900.0,
-            "executor-kills-at-once": at_once, "driver-cold": cold,
-            "spark-native-executor-kill": 1500.0,
-        }
-    }  # fmt: skip
+def kills(cold: float, at_once: float = 2000.0, q8: float = 1000.0) -> dict[str, Any]:
+    alone = {"executor-kill": 1000.0, "driver-cold": cold, "spark-native-executor-kill": 1500.0}
+    three = {"executor-kills-staggered": 1900.0, "executor-kills-at-once": at_once}
+    return {"recovery_ms": {"q3": alone | three, "q8": alone | {"executor-kill": q8}}}
 
 
 def every(process: list[float], written: list[float], synced: list[float]) -> dict[str, Any]:
@@ -176,6 +176,18 @@ def roads(tolls: int, behind_s: float = 1.0, peak_at: int = 12) -> dict[str, Any
     }
 
 
+def expert(
+    slots: int, settled: float = 900.0, **fixed: tuple[float, float, float]
+) -> dict[str, Any]:
+    return {
+        "scaler": {"slots": slots, "settled_p95": settled},
+        "fixed": {
+            n: {"behind_s": behind, "needs": needs, "p95": p95}
+            for n, (behind, needs, p95) in fixed.items()
+        },
+    }
+
+
 def overheads(worst: float, simple: float = 0.0) -> dict[str, Any]:
     return {
         "queries": {q: {"overhead": o} for q, o in (("q1", simple), ("q2", 0.0), ("q5", worst))}
@@ -202,6 +214,11 @@ SAME_AND_NOT: list[tuple[PaperRow, dict[str, Any], dict[str, Any]]] = [
         caches([9, 8, 6, 5, 4, 4, 4], [9, 8, 7, 6, 4, 4, 4]),
         caches([9, 8, 8, 5, 4, 4, 4], [9, 8, 7, 6, 4, 4, 4]),
     ),
+    (
+        MILLWHEEL_16,
+        caches([6.1, 6, 6, 5, 4, 4, 4], [9, 8, 7, 6, 4, 4, 4]),
+        caches([0.332, 0.336, 0.342, 0.321, 0.317, 0.306, 0.317], [0.34] * 7),
+    ),
     (MILLWHEEL_11, straggler(2.5), straggler(6.9)),
     (
         MILLWHEEL_72,
@@ -216,8 +233,14 @@ SAME_AND_NOT: list[tuple[PaperRow, dict[str, Any], dict[str, Any]]] = [
     (SEEP_9, thresholds(900, 300, 200, 250, 900), thresholds(100, 300, 300, 350, 900)),
     (
         SEEP_10,
-        {"scaler": {"slots": 5}, "fixed": {"3": {"behind_s": 9.0}, "4": {"behind_s": 1.0}}},
-        {"scaler": {"slots": 6}, "fixed": {"3": {"behind_s": 9.0}, "4": {"behind_s": 1.0}}},
+        expert(10, **{"6": (9.0, 1.0, 9e3), "7": (1.0, 0.86, 900.0), "8": (0.1, 0.75, 500.0)}),
+        expert(9, **{"6": (0.1, 0.80, 500.0), "7": (0.1, 0.7, 400.0)}),
+    ),
+    (SEEP_10, expert(5, **{"4": (0.1, 0.8, 900.0)}), expert(6, **{"4": (0.1, 0.8, 900.0)})),
+    (
+        SEEP_10,
+        expert(9, **{"7": (0.1, 0.75, 1_100.0), "8": (0.1, 0.7, 900.0)}),
+        expert(9, settled=1_100.0, **{"8": (0.1, 0.75, 500.0)}),
     ),
     (
         SEEP_11,
@@ -240,6 +263,7 @@ SAME_AND_NOT: list[tuple[PaperRow, dict[str, Any], dict[str, Any]]] = [
         {"every": {"1": {"serial": 50, "parallel": 55}, "30": {"serial": 900, "parallel": 800}}},
     ),
     (SEEP_14, sizes(50, 0.1), sizes(50, 50)),
+    (SEEP_14, sizes(50, 0.1), sizes(50, 0.1, flat_at_low=3.0)),
     (
         FLOE_5,
         {"records_per_s": {"replicas 0": 100, "replicas 1": 95, "replicas 2": 90,
@@ -267,6 +291,7 @@ SAME_AND_NOT: list[tuple[PaperRow, dict[str, Any], dict[str, Any]]] = [
     (CLONOS_42, clocks(0, 20_000), clocks(20_000, 20_000)),
     (CLONOS_6, kills(9000.0), kills(3000.0)),
     (CLONOS_6, kills(9000.0), kills(9000.0, at_once=9000.0)),
+    (CLONOS_6, kills(9000.0), kills(9000.0, q8=2000.0)),
     (
         S4_41,
         {"together": {n: stores(files=10, log=40) for n in ("1", "1000")}},
@@ -333,10 +358,12 @@ def test_wrong_results_make_any_shape_another_one() -> None:
     assert "all results are right" in found["why"]
 
 
-def test_a_loaded_machine_is_named_as_a_possible_reason() -> None:
+def test_a_row_on_a_loaded_machine_is_to_be_run_again() -> None:
     machine = {"cores": 2, "load_average_before": [7.5, 1, 1]}
     slow = document(S4_51, {"stores": stores(files=7, log=5)}, machine)
     assert "The load was 7.5 on 2 cores when it began" in slow["why"]
+    assert "run it again on a quiet machine" in slow["why"]
+    assert "reason" not in slow["why"], "what the reason is, the load does not say"
     quiet = document(S4_51, {"stores": stores(files=7, log=5)}, {**machine, "cores": 8})
     same = document(S4_51, {"stores": stores(files=5, log=7)}, machine)
     assert "load" not in quiet["why"] and "load" not in same["why"]
@@ -394,6 +421,11 @@ def test_the_page_shows_measured_numbers_and_keeps_its_table(tmp_path: Path) -> 
     assert "stores files operations_per_s 7" in text
     assert "**no** | a \\| b c | 7.5 |" in text
     assert "2 cores: 7.5 to 7.5" in text
+    (tmp_path / "half.json").write_text('{"benchmark": ')
+    with pytest.raises(HeadraceError, match=r"half\.json is no JSON document"):
+        read_rows(tmp_path)
+    with pytest.raises(HeadraceError, match="there is no directory"):
+        read_rows(tmp_path / "none")
 
 
 def test_the_command_lists_rows_and_refuses_two_wishes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from headrace.bench.frame.provenance import commit_of, machine_lines
+from headrace.bench.frame.result import write_document
 from headrace.bench.report.page import EXPECTED, read_documents, render, write_report
 from headrace.bench.report.plots import plots_of
 from headrace.bench.report.svg import bar_chart, line_chart, number
@@ -168,6 +170,21 @@ def test_the_report_names_what_was_not_run_and_which_bars_were_missed(tmp_path: 
     linked = [line.split("](")[1].rstrip(")") for line in text.splitlines() if "![" in line]
     assert len(linked) == plots == len(set(linked))
     assert all((page.parent / name).exists() for name in linked)
+
+
+def test_documents_are_kept_until_their_benchmark_runs_again(tmp_path: Path) -> None:
+    out, keep, page = tmp_path / "out", tmp_path / "kept", tmp_path / "REPORT.md"
+    write_document(DOCUMENTS["scale"] | {"commit": "of-before"}, out / "scale.json")
+    row = {"benchmark": "paper", "id": "seep-13", "ours": {}, "commit": "of-before"}
+    write_document(row, out / "papers" / "seep-13.json")
+    assert write_report(out, page, keep)[0] == 2
+    (out / "scale.json").unlink()
+    write_document(row | {"commit": "of-now", "day": "2026-01-02"}, out / "papers" / "seep-13.json")
+    assert write_report(out, page, keep)[0] == 2
+    text = page.read_text()
+    assert "| seep-13 | 2026-01-02 | of-now |" in text
+    assert f"| scale | {datetime.now(UTC).date()} | of-before |" in text
+    assert write_report(keep, page, keep)[0] == 2
 
 
 def test_an_empty_directory_gives_a_page_that_says_so(tmp_path: Path) -> None:

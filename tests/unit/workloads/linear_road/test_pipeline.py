@@ -1,6 +1,7 @@
 """The pipeline against the validator, however the input is cut, through crashes and rescales."""
 
 import random
+from itertools import pairwise
 
 import pytest
 from tests.unit.workloads.linear_road.support import in_order, right_answers, small
@@ -89,11 +90,56 @@ def test_a_request_counts_the_charges_of_its_own_second_and_waits_for_them():
         assert h.watermarks()["Accounts"] == 91 * SECOND
 
 
-def test_a_line_that_cannot_be_is_refused_with_its_reason():
+@pytest.mark.parametrize("cuts", [(), (1,), (1, 2), (3,)])
+def test_a_request_that_comes_several_times_has_as_many_answers(cuts):
+    request = {
+        "type": 2, "time": 10, "vid": 1, "speed": -1, "xway": -1, "lane": -1, "dir": -1,
+        "seg": -1, "pos": -1, "qid": 7, "day": -1,
+    }  # fmt: skip
+    source = sources.memory([], timestamp="time", unit="s")
+    with Harness(linear_road(source, small().history.slice(0, 0))) as h:
+        for start, end in pairwise((0, *cuts, 3)):
+            h.send("input", *[request] * (end - start))
+        assert h.read("answers") == []  # the last second waits
+        h.send("input", request | {"time": 11, "qid": 8})
+        h.send("input", request)  # too late to wait
+        assert [a["qid"] for a in h.read("answers")] == [7] * 4
+        h.end()
+        assert [a["qid"] for a in h.read("answers")] == [7] * 4 + [8]
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (1, 2), (2,)])
+def test_a_vehicle_that_comes_back_in_a_minute_counts_once(cuts):
+    def report(time, vid, seg):
+        return {
+            "type": 0, "time": time, "vid": vid, "speed": 20, "xway": 0, "lane": 1, "dir": 0,
+            "seg": seg, "pos": seg * 5280 + vid, "qid": -1, "day": -1,
+        }  # fmt: skip
+
+    rounds = [[report(20 * n, vid, seg) for vid in range(60)] for n, seg in enumerate((5, 6, 5))]
+    source = sources.memory([], timestamp="time", unit="s")
+    with Harness(linear_road(source, small().history.slice(0, 0))) as h:
+        for start, end in pairwise((0, *cuts, 3)):
+            h.send("input", *(row for some in rounds[start:end] for row in some))
+        h.send("input", report(60, 100, 5), report(60, 101, 6))
+        h.end()
+        tolls = {a["vid"]: a["toll"] for a in h.read("answers") if a["time"] == 60}
+    assert tolls == {100: 200, 101: 200}
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        ({"seg": 100}, "seg is 100, not 0 to 99"),
+        ({"speed": None}, "speed is empty"),
+        ({"type": 7}, "type is 7, not one of 0, 2, 3, 4"),
+    ],
+)
+def test_a_line_that_cannot_be_is_refused_with_its_reason(cell, reason):
     run = small()
-    bad = {**run.rows()[0], "seg": 100}
+    bad = {**run.rows()[0], **cell}
     with (
-        pytest.raises(UserCodeError, match="seg is 100, not 0 to 99"),
+        pytest.raises(UserCodeError, match=reason),
         Harness(run.pipeline()) as h,
     ):
         h.send("input", bad)

@@ -4,9 +4,13 @@ import json
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from tests.unit.workloads.linear_road.support import SHARED_DATA
 
 from headrace import SECOND
+from headrace.bench.report.page import read_documents
+from headrace.cli.main import cli
+from headrace.cli.workloads.linear_road import _document, _write
 from headrace.errors import SourceError
 from headrace.model.source import Workspace
 from headrace.store.memory import MemoryStore
@@ -20,7 +24,13 @@ from headrace.workloads.linear_road.input_files import (
     write_text,
     write_traffic,
 )
-from headrace.workloads.linear_road.measuring import find_largest
+from headrace.workloads.linear_road.measuring import (
+    PERCENTILES,
+    Latency,
+    RoadOutcome,
+    RoadSettings,
+    find_largest,
+)
 from headrace.workloads.linear_road.source import LEAD_S, RoadFiles
 from headrace.workloads.linear_road.traffic import Traffic, TrafficSimulation
 
@@ -151,22 +161,99 @@ def test_text_with_gaps_other_types_and_history_is_read(tmp_path):
     assert [len(reports) for _, reports in asked.reports(0)] == [1, 0, 0, 0]
 
 
+def test_roads_are_those_with_reports_whatever_requests_name(tmp_path):
+    text = tmp_path / "roads.dat"
+    text.write_text(
+        "0,0,107,32,1,0,0,10,53320,-1,-1,-1,-1,-1,-1\n3,0,107,-1,9,-1,-1,-1,-1,7,-1,-1,-1,-1,60\n"
+    )
+    assert write_text(tmp_path / "in", text).roads == 2
+    assert [request.xway for request in asked_of(tmp_path / "in").requests] == [9]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("0,0,1,32,0,0,0,100,1,-1,-1,-1,-1,-1,-1", "seg is 100, not 0 to 99"),
         ("0,0,1,32,0,5,0,1,1,-1,-1,-1,-1,-1,-1", "lane is 5, not 0 to 4"),
         ("0,0,1,-1,0,1,0,1,1,-1,-1,-1,-1,-1,-1", "speed is -1"),
+        ("0,0,1,,0,1,0,1,1,-1,-1,-1,-1,-1,-1", r"line 3: speed is empty"),
+        ("2,0,1,-1,0,-1,-1,-1,-1,,-1,-1,-1,-1,-1", r"line 3: qid is empty"),
+        ("7,0,1,32,0,1,0,1,1,-1,-1,-1,-1,-1,-1", r"line 3: type is 7, not one of 0, 2, 3, 4"),
+        (
+            "0,1447907575,1,32,0,1,0,1,1,-1,-1,-1,-1,-1,-1",
+            r"line 3: time is 1447907575: times are seconds since the input began",
+        ),
+        ("0,0,1,x,0,1,0,1,1,-1,-1,-1,-1,-1,-1", r"line 3: speed: .*invalid value 'x'"),
+        ("0,0,1,32,0,1,0,1,1", r"line 3: Expected 15 columns, got 9"),
+        ("0,0,1,70000,0,1,0,1,1,-1,-1,-1,-1,-1,-1", r"line 3: speed is 70000, which is not -32768"),
         ("0,0,1,32", "is not Linear Road input"),
         ("0,0,x,32,0,5,0,1,1,-1,-1,-1,-1,-1,-1", "is not Linear Road input"),
     ],
 )
 def test_text_that_cannot_be_is_refused(tmp_path, line, reason):
     text = tmp_path / "roads.dat"
-    text.write_text("0,0,1,32,0,1,0,1,1,-1,-1,-1,-1,-1,-1\n" + line + "\n")
+    text.write_text("0,0,1,32,0,1,0,1,1,-1,-1,-1,-1,-1,-1\n\n" + line + "\n")
     with pytest.raises(SourceError, match=reason):
         write_text(tmp_path / "in", text)
     assert not (tmp_path / "in" / "index.json").exists()
+
+
+def test_text_out_of_order_and_history_that_cannot_be_are_refused_by_line(tmp_path):
+    text, history = tmp_path / "roads.dat", tmp_path / "history.csv"
+    lines = [f"0,{time},1,32,0,1,0,1,1,-1,-1,-1,-1,-1,-1" for time in (1, 2, 0)]
+    text.write_text("\n".join(["4" + lines[0][1:], *lines]))
+    with pytest.raises(SourceError, match="line 4: time is 0 after 2: lines must be in the order"):
+        write_text(tmp_path / "in", text)
+    text.write_text(lines[0])
+    for wrong in (b"1,2,0,5\n1,2,0,99999999999999999999", b"1,2,0,5\n\xff", b"1,2,0,5\n1,2,0"):
+        history.write_bytes(wrong)
+        with pytest.raises(SourceError, match="line 2 is not vid,day,xway,toll"):
+            write_text(tmp_path / "in", text, history)
+
+
+def outcome(held):
+    latency = Latency(1, 0, {f"p{p:g}": 1.0 for p in PERCENTILES})
+    return RoadOutcome(
+        roads=1, input="", seconds=60, lines=1, settings=RoadSettings(from_minute=0), run_s=1.0,
+        loading_lines_per_s=None, answers={}, timed={"all": latency}, cores=2, load_before=[],
+        load_after=[], held=held,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("held", "reached"), [(None, False), (False, False), (True, True)])
+def test_a_run_that_was_not_validated_reaches_no_bar(held, reached):
+    [bar] = _document(outcome(held))["bars"]
+    assert (bar["measured"], bar["reached"]) == (1.0, reached)
+
+
+def test_the_document_has_its_day_and_commit_as_those_of_other_benchmarks(tmp_path):
+    _write(tmp_path / "new" / "linear-road.json", _document(outcome(True)))
+    found = read_documents(tmp_path / "new")["linear-road"]
+    assert {"day", "commit"} <= found.keys() and found["roads"] == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--speed", "nan"], ["--speed", "inf"], ["--speed", "0"], ["--begin-minute", "60"]]
+)
+def test_numbers_that_cannot_be_are_refused(wrong):
+    done = CliRunner().invoke(cli, ["linear-road", *wrong])
+    assert done.exit_code and isinstance(done.exception, SystemExit)
+    assert wrong[0] in done.output
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--load-only", "--validate-only"], "one of --load-only"),
+        (["--find-largest", "--load-only", "--from-minute", "1"], "one of --load-only"),
+        (["--load-only"], "--from-minute"),
+        (["--history", __file__], "--history goes with a text file"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_the_run(tmp_path, given, said):
+    out = tmp_path / "out"
+    done = CliRunner().invoke(cli, ["linear-road", *given, "--output", str(out)])
+    assert done.exit_code == 1 and said in done.output and not out.exists()
 
 
 def test_the_sample_becomes_files(tmp_path):

@@ -66,6 +66,9 @@ def awkward() -> list[dict[str, Any]]:
         at(41 * second, bid, auction=9_000_033, bidder=9_000_002, price=1),  # 123 * 73,171
         at(42 * second, person, id=9_000_004, state="CA", name="Early seller"),
         at(42 * second, auction, id=9_000_300, seller=9_000_005, expires=iso(43 * second)),
+        # Of bids at one time, one has no extra.
+        at(44 * second, bid, auction=9_000_400, bidder=9_000_002, price=2, extra=None),
+        at(44 * second, bid, auction=9_000_400, bidder=9_000_002, price=3, extra="d"),
         at(55 * second, person, id=9_000_005, state="CA", name="Late seller"),
     ]
     return [event for _, event in sorted(events, key=lambda pair: pair[0])]

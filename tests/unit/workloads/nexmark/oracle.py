@@ -89,7 +89,7 @@ SQL = {
     "q10": f"SELECT auction, bidder, price, date_time, extra, {_DAY}, {_MINUTE} FROM bid",
     "q11": """
         WITH marked AS (
-            SELECT bidder, date_time, CAST(coalesce(date_time - lag(date_time) OVER w >= 10000000,
+            SELECT bidder, date_time, CAST(coalesce(date_time - lag(date_time) OVER w > 10000000,
                 true) AS INT) AS begins
             FROM bid WINDOW w AS (PARTITION BY bidder ORDER BY date_time)),
         numbered AS (

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,13 @@ def test_a_day_of_wikipedia_is_ranked(tmp_path: Path) -> None:
     check_editions(tmp_path)
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_byte_order_mark_is_no_text(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    file = tmp_path / ("edits.gz" if pack is gzip.compress else "edits.json")
+    file.write_bytes(pack(b'\xef\xbb\xbf{"time": "2015-09-12T00:00:00Z", "channel": "#en"}\n'))
+    assert WORKLOADS["top-editions"].prepare(tmp_path, file, 1) == 1
+
+
 def test_input_that_is_not_there_or_no_edits_is_named(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="there is no file .*nothing.txt"):
         WORKLOADS["word-count"].prepare(tmp_path, tmp_path / "nothing.txt", 1)
@@ -121,3 +129,41 @@ def test_a_wrong_answer_is_not_called_right(tmp_path: Path) -> None:
     file.write_text(lines[0].replace('"rank":1', '"rank":9') + "".join(lines[1:]))
     with pytest.raises(HeadraceError, match="not that of plain Python"):
         WORKLOADS["top-editions"].verdict(tmp_path)
+
+
+def test_a_file_without_edits_has_no_windows(tmp_path: Path) -> None:
+    empty = tmp_path / "edits.jsonl"
+    empty.write_text("")
+    told = ran("top-editions", tmp_path / "run", empty)
+    assert told == ["0 windows of 30 s, ranked as plain Python ranks them."]
+
+
+def test_edits_may_be_in_any_order_and_without_a_zone(tmp_path: Path) -> None:
+    times = ["2015-01-01T00:02:00Z", "2015-01-01T02:00:01+02:00", "2015-01-01 00:00:00.5"]
+    lines = [json.dumps({"time": time, "channel": "#en"}) for time in times]
+    (tmp_path / "edits.jsonl").write_text("\n\n".join(lines) + "\n\n")
+    told = ran("top-editions", tmp_path / "run", tmp_path / "edits.jsonl")
+    assert told[0] == "2 windows of 30 s, ranked as plain Python ranks them."
+    written = rows(tmp_path / "run" / "output" / "ranked")
+    assert [(r["edits"], r["window_start"] // 30_000_000 % 10) for r in written] == [(2, 0), (1, 4)]
+
+
+def test_words_of_any_script_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("Дом, naïve дом: L'Île 42 a_b", encoding="utf-8")
+    told = ran("word-count", tmp_path / "run", tmp_path / "book.txt")
+    assert told[1] == "The most frequent: дом 2, a 1, b 1, l'île 1, naïve 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"time": 5, "channel": "#en"}', "argument must be str"),
+        ('{"time": "soon", "channel": "#en"}', "Invalid isoformat string: 'soon'"),
+        ('{"time": "2015-01-01T00:00:00Z", "channel": null}', "the channel is None, not text"),
+    ],
+)
+def test_what_is_no_edit_is_refused_by_its_line(line: str, reason: str, tmp_path: Path) -> None:
+    edits = tmp_path / "edits.jsonl"
+    edits.write_text('{"time": "2015-01-01T00:00:00Z", "channel": "#en"}\n' + line)
+    with pytest.raises(HeadraceError, match=f"line 2 is no edit, .*{reason}"):
+        WORKLOADS["top-editions"].prepare(tmp_path, edits, seed=1)

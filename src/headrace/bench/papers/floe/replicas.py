@@ -123,7 +123,7 @@ def _epochs(
     p.compute(computation, inputs={"records": "key"}, name="count", outputs="unused")
     records = RECORDS if name == "in" else ASKED_RECORDS
     p.run(
-        checkpoint=str(where / label), spark=spark, until="caught_up", slots=EXECUTORS,
+        checkpoint=str(where / f"state-{label}"), spark=spark, until="caught_up", slots=EXECUTORS,
         replicas=replicas, on_epoch=on_epoch, epoch_records=records,
     )  # fmt: skip
     times = [after - before for before, after in pairwise(ends)]

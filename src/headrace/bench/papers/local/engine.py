@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ class LocalEpoch(NamedTuple):
 @dataclass
 class Ran(Listener):
     """What a run has shown."""
+
+    only_fragments: ClassVar[bool] = True
 
     epochs: list[LocalEpoch] = field(default_factory=list)
     notices: list[tuple[float, str, str]] = field(default_factory=list)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from headrace.engine.driver.local import read_all, reports_in
+from headrace.engine.upkeep.held import HeldDeltas
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.elastic.load import SlotNote
 from headrace.plan.epoch import Report, WorkOrder
@@ -37,6 +38,7 @@ class ThreadSubstrate:
 
     spark = None
     grows = False
+    held: HeldDeltas | None = None
 
     def __init__(self, topology: Topology, store: Store, threads: int) -> None:
         self.parallelism = threads

@@ -207,11 +207,16 @@ def windowed(task: dict[str, Any], records: Any) -> None:
         def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
             return value[1]
 
+    # Flink unpickles both functions of a window together, and those of one process share this. So
+    # records count when they are added up, and not when their window closes.
+    opened: list[WorkerNotes] = []
+
     class Count(AggregateFunction):
         def create_accumulator(self) -> int:
             return 0
 
         def add(self, value: Any, accumulator: int) -> int:
+            opened[0].took(1)
             return accumulator + 1
 
         def get_result(self, accumulator: int) -> int:
@@ -223,12 +228,13 @@ def windowed(task: dict[str, Any], records: Any) -> None:
     class Named(ProcessWindowFunction):
         def open(self, runtime_context: Any) -> None:
             self._notes = WorkerNotes(task)
+            opened.append(self._notes)
 
         def process(self, key: str, context: Any, elements: Iterable[int]) -> Iterable[Any]:
             for count in elements:
                 name = f"{key}@{context.window().start}"
                 self._notes.row(name, count)
-                self._notes.took(count)
+                opened[0].closed()
                 yield name, count
 
         def close(self) -> None:
@@ -281,6 +287,10 @@ class WorkerNotes:
         self._ended = time.perf_counter()
         if before < self._warm <= self._seen or not self._began:
             self._began = self._ended
+
+    def closed(self) -> None:
+        """A window has closed, which is work, too."""
+        self._ended = time.perf_counter()
 
     def write(self) -> None:
         """Writes a file of its own, whole or not at all."""

@@ -10,12 +10,13 @@ RANK_LIMITS = (10_000, 1_000_000)
 """Prices below the first are of rank 1, below the second of rank 2, all others of rank 3."""
 RANKS = ("rank1", "rank2", "rank3")
 
+_NEAREST = pc.CastOptions.unsafe(pa.float64())
 _TIME = pc.field("date_time").cast(pa.timestamp("us"))
 
 
 def in_euros() -> pc.Expression:
-    """The price in euros."""
-    return pc.field("price") * EUROS_PER_DOLLAR
+    """The price in euros. Beyond 2^53 it is the nearest number that there is."""
+    return pc.field("price").cast(options=_NEAREST) * EUROS_PER_DOLLAR
 
 
 def remainder(column: str, of: int) -> pc.Expression:

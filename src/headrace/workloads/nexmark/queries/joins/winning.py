@@ -15,6 +15,8 @@ from headrace import Computation, Context, Record, Stream, Timer, state
 from headrace.workloads.nexmark.events.columns import AUCTION_COLUMNS
 from headrace.workloads.nexmark.streams import Auction
 
+LAST = 2**63 - 2
+"""An auction that expires later closes when the input ends."""
 BID_COLUMNS = ("auction", "bidder", "price", "date_time")
 
 Bid = tuple[int, int, int]
@@ -54,7 +56,7 @@ class WinningBids(Computation):
         for bid in self.early:
             self._take(bid)
         self.early = []
-        ctx.set_timer(at=offer["expires"] + 1)
+        ctx.set_timer(at=min(offer["expires"], LAST) + 1)
 
     def _take(self, bid: Bid) -> None:
         opened, closed = self.offer["date_time"], self.offer["expires"]
