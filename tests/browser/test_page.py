@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from tests.browser.pipelines import HOSTILE, running
 from tests.servers.stores import server_of
+from tests.unit.engine.support import counting, follower_of
 
 from headrace.engine.commands import Remote
 from headrace.engine.job import Job
 from headrace.observe.ui.server import UiServer
+from headrace.store.disk import DiskStore
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PICTURES = Path(__file__).parents[2] / "out" / "ui"
@@ -124,6 +126,8 @@ def look_for(page: Any, view: str) -> None:
         page.wait_for_selector("svg .part >> nth=5", state="attached")
         page.wait_for_selector("svg text:has-text('/s') >> nth=1", state="attached")
         assert page.locator("svg .part").count() == 6
+        state_of_orders = page.locator("tr:has(b:text-is('Orders')) td").nth(7).inner_text()
+        assert state_of_orders.endswith((" kB", " MB")), state_of_orders  # from the beginning
     elif view == "slots":
         page.wait_for_selector(".cell >> nth=127")
         assert page.locator(".cell").count() == 2 * 64
@@ -159,6 +163,37 @@ def test_a_pipeline_is_paused_resumed_and_rescaled_from_the_page(
         page.wait_for_selector("span:has-text('16 slots')")
     assert shown.wrong == []
     assert [asked.partition(":")[0] for asked in shown.asked] == ["confirm", "confirm"]
+
+
+def test_a_slow_press_and_a_selection_outlast_the_next_reading(
+    browser: Any, server: UiServer, job: tuple[Job, Path]
+) -> None:
+    with Page(browser) as shown:
+        page = shown.page
+        page.goto(f"{server.url}#/p/0/slots")
+        button = page.get_by_role("button", name="Pause").bounding_box()
+        page.mouse.move(button["x"] + 5, button["y"] + 5)
+        page.mouse.down()
+        page.wait_for_timeout(1500)
+        page.mouse.up()
+        page.get_by_role("button", name="Resume").click()
+        page.get_by_role("button", name="Pause").focus()
+        page.wait_for_timeout(1500)
+        assert page.evaluate("document.activeElement.textContent") == "Pause"
+        page.evaluate("getSelection().selectAllChildren(document.querySelector('h1'))")
+        page.wait_for_timeout(1500)
+        assert page.evaluate("String(getSelection())").strip() == "shop"
+    assert shown.wrong == []
+    assert [asked.partition(":")[0] for asked in shown.asked] == ["confirm"]
+
+
+def test_the_state_view_begins_when_there_is_a_checkpoint(browser: Any, tmp_path: Path) -> None:
+    with UiServer([str(tmp_path / "state")]) as server, Page(browser) as shown:
+        shown.page.goto(f"{server.url}#/p/0/state")
+        shown.page.wait_for_selector(".card.alert:has-text('there is no directory')")
+        Job(follower_of(counting(["a"]), DiskStore(tmp_path / "state"), lease_s=1.0)).wait(60)
+        shown.page.wait_for_selector("#state-result", state="attached")
+    assert shown.wrong == []
 
 
 def test_every_view_works_over_a_checkpoint_on_an_object_store(browser: Any) -> None:

@@ -7,19 +7,22 @@ decides it. They work from any machine that may write the checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from headrace.cli.options import checked_duration
 from headrace.model.values.time import duration, show_instant
 
+if TYPE_CHECKING:
+    from headrace.engine.commands import Remote
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _location = click.argument("checkpoint", metavar="DIR|URL")
 
 
-def _asking(command: Command) -> Command:
+def asking_options(command: Command) -> Command:
     """The options of every command that is put as a request."""
     for option in (
         click.option(
@@ -49,10 +52,8 @@ def _asking(command: Command) -> Command:
     return command
 
 
-def _ask(checkpoint: str, verb: str, arguments: dict[str, Any], asking: dict[str, Any]) -> None:
-    from headrace.engine.commands import Remote
-
-    remote = Remote(checkpoint)
+def ask(remote: Remote, verb: str, arguments: dict[str, Any], asking: dict[str, Any]) -> str:
+    """Asks a leader, and says what came of it; while it waits, that it does."""
     timeout = asking["timeout"]
     result = remote.ask(
         verb,
@@ -68,7 +69,13 @@ def _ask(checkpoint: str, verb: str, arguments: dict[str, Any], asking: dict[str
         ),
     )
     effect = f": {result.message}" if result.message else ""
-    click.echo(f"{remote.pipeline}: {verb} {result.verdict}{effect} (request {result.position})")
+    return f"{remote.pipeline}: {verb} {result.verdict}{effect} (request {result.position})"
+
+
+def _ask(checkpoint: str, verb: str, arguments: dict[str, Any], asking: dict[str, Any]) -> None:
+    from headrace.engine.commands import Remote
+
+    click.echo(ask(Remote(checkpoint), verb, arguments, asking))
 
 
 @click.command(
@@ -78,7 +85,7 @@ Examples:
   headrace pause s3://bucket/orders --timeout 30s"""
 )
 @_location
-@_asking
+@asking_options
 def pause(checkpoint: str, **asking: Any) -> None:
     """Pause a running pipeline after its current epoch.
 
@@ -94,7 +101,7 @@ Examples:
   headrace resume state/orders"""
 )
 @_location
-@_asking
+@asking_options
 def resume(checkpoint: str, **asking: Any) -> None:
     """Let a paused pipeline go on."""
     _ask(checkpoint, "resume", {}, asking)
@@ -107,7 +114,7 @@ Examples:
   headrace stop s3://bucket/orders --no-wait"""
 )
 @_location
-@_asking
+@asking_options
 def stop(checkpoint: str, **asking: Any) -> None:
     """Stop a running pipeline after its current epoch, with its standbys.
 
@@ -132,7 +139,7 @@ Examples:
     metavar="N",
     help="Refuse it if the computation has another number of slots by then.",
 )
-@_asking
+@asking_options
 def rescale(
     checkpoint: str, computation: str, slots: int, expect_slots: int | None, **asking: Any
 ) -> None:
@@ -152,7 +159,7 @@ Examples:
   headrace rollback state/orders"""
 )
 @_location
-@_asking
+@asking_options
 def rollback(checkpoint: str, **asking: Any) -> None:
     """Take a deploy back that is on probation.
 
@@ -173,7 +180,7 @@ Examples:
 @_location
 @click.argument("name", metavar="NAME")
 @click.option("--drop", is_flag=True, help="Drop the savepoint instead: its files may be deleted.")
-@_asking
+@asking_options
 def savepoint(checkpoint: str, name: str, drop: bool, **asking: Any) -> None:
     """Keep the present state of a running pipeline under a name.
 

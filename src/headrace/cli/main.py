@@ -5,6 +5,7 @@ An error is shown as one message on standard error; `--debug` shows its tracebac
 
 from __future__ import annotations
 
+import errno
 import os
 from importlib import import_module
 from typing import Any
@@ -68,6 +69,14 @@ class Verbs(click.Group):
             if ctx.params.get("debug"):
                 raise
             raise click.ClickException(str(error)) from error
+        except OSError as error:  # of a file that was named, or of standard output
+            if ctx.params.get("debug") or error.errno == errno.EPIPE:
+                raise
+            if isinstance(error.filename, str | bytes):
+                said = f"{os.fsdecode(error.filename)}: {error.strerror}"
+            else:
+                said = f"{type(error).__name__}: {error}; `headrace --debug` shows where"
+            raise click.ClickException(said) from error
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)

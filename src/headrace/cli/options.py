@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -44,6 +45,16 @@ def _scale(ctx: click.Context, param: click.Parameter, value: str) -> str:
     except (InvalidPipeline, ValueError) as error:
         raise click.BadParameter(str(error), ctx, param) from error
     return value
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers without infinity and what is no number, which are in no order with it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a number that can be used here.", param, ctx)
+        return number
 
 
 class _Until(click.Choice):  # type: ignore[type-arg]  # generic since click 8.2
@@ -180,7 +191,7 @@ checkpoint_every = click.option(
     show_default=True,
     metavar="N|TIME",
     help="Make state durable every N epochs, or after a time such as 10s, and not with each epoch. "
-    "What is lost meanwhile is made again from the input. Needs a checkpoint in a directory.",
+    "What is lost meanwhile is made again from the input.",
 )
 deliver = click.option(
     "--deliver",

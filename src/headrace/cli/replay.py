@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from typing import Any
 
 import click
-import msgspec
 
 from headrace.cli import AS_A_PROCESS
 from headrace.cli.targets import load_pipeline
+from headrace.engine.primitives.json_form import json_line, typed_key
 from headrace.observe.replayed import call_lines, head_line, verdict_lines
 
 
@@ -69,7 +68,7 @@ def replay(
         checkpoint=checkpoint,
         epoch=epoch,
         computation=computation,
-        key=None if key is None else parsed_key(key),
+        key=None if key is None else typed_key(key),
         debug=pdb,
     )
     if pdb and not found.calls:
@@ -80,17 +79,6 @@ def replay(
         _tell(found, limit)
     if not found.equal:
         ctx.exit(1)
-
-
-def parsed_key(text: str) -> Any:
-    """A key as typed: JSON, with a list for a key of several parts, or a bare word."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    if isinstance(found, list):
-        return tuple(found)
-    return found if isinstance(found, str | int) and not isinstance(found, bool) else text
 
 
 def _tell(found: Any, limit: int) -> None:
@@ -113,12 +101,6 @@ def _tell(found: Any, limit: int) -> None:
 
 def _tell_json(found: Any, limit: int) -> None:
     for call in found.calls[:limit]:
-        click.echo(as_json_line({"call": call}))
+        click.echo(json_line({"call": call}))
     told = {name: getattr(found, name) for name in found.__struct_fields__ if name != "calls"}
-    click.echo(as_json_line(told))
-
-
-def as_json_line(value: Any) -> str:
-    """A value as one line of JSON; a type that JSON does not know is shown by its `repr`."""
-    plain = msgspec.to_builtins(value, builtin_types=(bytes,), str_keys=True, enc_hook=repr)
-    return json.dumps(plain, default=repr)
+    click.echo(json_line(told))

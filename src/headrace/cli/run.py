@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -12,7 +11,7 @@ from headrace.cli import options
 from headrace.cli.spark import spark_session, use_py_files
 from headrace.cli.targets import load_pipeline
 from headrace.engine.driver.keeping import require_interval
-from headrace.engine.leading.signals import STOPPING, graceful_stop
+from headrace.engine.leading.signals import STOPPING, ended_by_sigterm, graceful_stop
 from headrace.observe.metrics.json_log import JsonLog
 from headrace.observe.metrics.prometheus import PrometheusListener
 from headrace.observe.progress import terminal_view
@@ -21,6 +20,9 @@ from headrace.plan.options import RunOptions, checkpoint_every
 from headrace.plan.progress import Notice
 from headrace.store.asking import require_exact_puts
 from headrace.store.location import checkpoint_store
+
+if TYPE_CHECKING:
+    from headrace.engine.job import Job
 
 
 @click.command(
@@ -157,24 +159,36 @@ def run(
     with ExitStack() as opened:
         listeners: list[Listener] = []
         if log_format == "json":
-            listeners.append(opened.enter_context(JsonLog().with_logging()))
+            listeners.append(opened.enter_context(JsonLog(pipeline=pipeline.name).with_logging()))
         server = None
         if metrics_port is not None:  # a port that is taken is told before Spark starts
-            metrics = PrometheusListener()
+            metrics = PrometheusListener(pipeline=pipeline.name)
             server = opened.enter_context(metrics.serve(metrics_port))
             listeners.append(metrics)
         session = spark_session(
             pipeline.name, master, conf=conf, packages=packages, py_files=py_files
         )
-        spark = opened.enter_context(session)
+        with ended_by_sigterm():
+            spark = opened.enter_context(session)
         if log_format == "text":
             listeners.insert(0, opened.enter_context(terminal_view()))
         if server is not None:
             where = f"metrics at {server.url}/metrics, health at {server.url}/healthz"
             listeners[0].on_notice(Notice(pipeline.name, "metrics", where))
         options["listeners"] = listeners
-        job = pipeline.start(checkpoint=checkpoint, spark=spark, **options)
-        if server is not None:
-            server.watch(job.status)
-        with graceful_stop(partial(job.leave, False), STOPPING):
+        job: Job | None = None
+        asked = False
+
+        def leave() -> None:
+            nonlocal asked
+            asked = True
+            if job is not None:
+                job.leave(False)
+
+        with graceful_stop(leave, STOPPING):
+            job = pipeline.start(checkpoint=checkpoint, spark=spark, **options)
+            if asked:  # while it was started
+                job.leave(False)
+            if server is not None:
+                server.watch(job.status)
             job.wait()

@@ -58,7 +58,7 @@ def spark_session(
         spark = start_session(f"headrace-{name}", chosen, settings)
         for path in py_files:
             spark.sparkContext.addPyFile(path)
-    except HeadraceError:
+    except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
     keep_log = False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.replay import as_json_line
+from headrace.engine.primitives.json_form import json_line
 from headrace.errors import HeadraceError
 from headrace.model.values.time import show_instant
 from headrace.plan.progress import counted
@@ -45,7 +45,7 @@ def ps(ctx: click.Context, checkpoints: tuple[str, ...], as_json: bool) -> None:
     found = overviews(remotes)
     for each in found:
         if as_json:
-            click.echo(as_json_line(each))
+            click.echo(json_line(each))
     if found and not as_json:
         rows = [("PIPELINE", "STATE", "EPOCH", "RECORDS", "SINCE", "CHECKPOINT")]
         rows += [
@@ -75,7 +75,7 @@ def status(checkpoint: str, as_json: bool) -> None:
 
     [found] = overviews([Remote(checkpoint)])
     if as_json:
-        click.echo(as_json_line(found))
+        click.echo(json_line(found))
     else:
         for line in lines_of(found):
             click.echo(line)

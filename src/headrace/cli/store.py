@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.replay import as_json_line
+from headrace.engine.primitives.json_form import json_line
 
 
 @click.group(
@@ -19,7 +19,12 @@ def store() -> None:
     """Look at the place where a checkpoint would lie: a bucket, HDFS, or a directory."""
 
 
-@store.command()
+@store.command(
+    epilog="""\b
+Examples:
+  headrace store check s3://bucket/checkpoints
+  headrace store check /shared/checkpoints --json"""
+)
 @click.argument("location", metavar="URL")
 @click.option(
     "--requests",
@@ -45,7 +50,7 @@ def check(ctx: click.Context, location: str, requests: int, as_json: bool) -> No
     opened = checkpoint_store(location)
     found = check_store(opened, requests)
     if as_json:
-        click.echo(as_json_line(found))
+        click.echo(json_line(found))
     elif found.can_hold_a_checkpoint:
         click.echo(
             f"{opened.where()} can hold a checkpoint: of 16 writers of one name, one succeeds.\n"

@@ -15,6 +15,9 @@ from headrace.errors import HeadraceError, InvalidPipeline
 if TYPE_CHECKING:
     from headrace import Pipeline
 
+_OURS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+"""Where the files of the package lie."""
+
 
 def load_pipeline(target: str) -> Pipeline:
     """The pipeline named by `module:name`, or returned by the function of that name."""
@@ -70,6 +73,11 @@ def _module(name: str) -> ModuleType:
         raise  # A pipeline that is built on import gives the best message itself.
     except Exception as error:
         raise InvalidPipeline(f"module {name!r} cannot be imported: {_where(error)}") from error
+    except SystemExit as error:
+        raise InvalidPipeline(
+            f"module {name!r} ends the program when it is imported: {_where(error)}. Put what only "
+            "a script does under `if __name__ == '__main__':`"
+        ) from error
 
 
 def _attribute(module: ModuleType, name: str) -> Any:
@@ -95,6 +103,11 @@ def _called(function: Any, target: str) -> Any:
         raise InvalidPipeline(
             f"{target} is called without arguments to get a pipeline, and raised {_where(error)}"
         ) from error
+    except SystemExit as error:
+        raise InvalidPipeline(
+            f"{target} is called without arguments to get a pipeline, and ended the program: "
+            f"{_where(error)}. Does it read the command's own arguments?"
+        ) from error
 
 
 def _pipelines_in(module: ModuleType) -> str:
@@ -114,9 +127,10 @@ def _a(found: Any) -> str:
     return "None" if found is None else f"of type {type(found).__name__}"
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """An error with the line of the user's code that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
+    every = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in every if not frame.filename.startswith(_OURS)] or every
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     if isinstance(error, SyntaxError):
         place = f" ({error.filename}:{error.lineno})"

@@ -5,6 +5,12 @@ Pure functions, shared by every view.
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
+import msgspec
+
 from headrace.model.values.time import (
     BEGINNING,
     DAY,
@@ -73,3 +79,12 @@ def show_use(use: StoreUse) -> str:
     if use.reads:
         parts.append(f"{use.hit_rate:.0%} of {use.reads:,} reads from the local disk")
     return ", ".join(parts)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON on one line; what JSON has no form for is shown as text."""
+    try:
+        return msgspec.json.encode(value, enc_hook=str).decode()
+    except UnicodeEncodeError:  # half of a surrogate pair, as in the name of a file
+        plain = json.dumps(msgspec.to_builtins(value, enc_hook=str), ensure_ascii=False)
+        return re.sub("[\ud800-\udfff]", lambda half: f"\\\\u{ord(half[0]):04x}", plain)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -80,6 +83,29 @@ def test_stop_ends_what_has_the_mark_and_ignores_sigterm(tmp_path: Path) -> None
             process.wait()
 
 
+def test_stop_ends_a_child_that_outlives_its_parent(tmp_path: Path) -> None:
+    """It has another parent then, and no mark."""
+    place = tmp_path / "cluster"
+    place.mkdir()
+    mortal = "import subprocess, sys; "
+    mortal += "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); "
+    mortal += "print(p.pid, flush=True); p.wait()"
+    ours = subprocess.Popen([sys.executable, "-c", mortal, MARK], stdout=subprocess.PIPE, text=True)
+    # Whoever starts a process waits for it, or it stays a zombie with its number.
+    waits = threading.Thread(target=ours.wait)
+    waits.start()
+    assert ours.stdout is not None
+    child = int(ours.stdout.readline())
+    try:
+        assert stop(place, RECORDED, end_s=0.5) == 2
+        assert child not in {each.pid for each in processes()}
+    finally:
+        for pid in (ours.pid, child):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        waits.join()
+
+
 def test_what_a_dead_cluster_left_is_found_and_cleaned(tmp_path: Path) -> None:
     place = tmp_path / "cluster"
     place.mkdir()
@@ -120,3 +146,11 @@ def test_the_next_commands_are_printed() -> None:
 def test_wrong_sizes_are_refused(wrong: tuple[str, str], tmp_path: Path) -> None:
     assert headrace("cluster", "start", "--dir", tmp_path / "new", *wrong).exit_code == 2
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("verb", ["start", "status", "stop"])
+def test_a_place_below_a_file_is_named(verb: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    answer = headrace("cluster", verb, "--dir", tmp_path / "file" / "inner")
+    assert answer.exit_code == 1
+    assert answer.output.splitlines()[-1] == f"Error: {tmp_path}/file/inner: Not a directory"

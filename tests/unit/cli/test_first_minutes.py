@@ -100,6 +100,31 @@ def test_a_check_shows_samples_as_text(place: Path) -> None:
         assert said in answer.output, said
 
 
+def test_a_check_reads_both_sources_that_follow_each_other(place: Path) -> None:
+    for file in range(20):
+        (place / f"old-{file:02d}.txt").write_text("old\n" * 5)
+    (place / "new.txt").write_text("new\n" * 50)
+    (place / "empty.txt").write_text("")
+    (place / "following.py").write_text(
+        "from headrace import Pipeline, sources\n"
+        "def p(new):\n"
+        "    p = Pipeline('following')\n"
+        "    p.read('lines', sources.then(sources.text('old-*.txt'), sources.text(new)))\n"
+        "    p.stream('lines').map(str.upper).named('shown')\n"
+        "    return p\n"
+        "both, lacking = p('new.txt'), p('empty.txt')\n"
+    )
+    found = json.loads(headrace("check", "following:both", "--records", "40", "--json").stdout)
+    one = found["inputs"]["lines"]
+    assert (one["splits"], one["splits_known"]) == (8, 21)
+    (old, of_old), (new, of_new) = one["parts"]
+    assert "old-*.txt" in old and "new.txt" in new and of_new == 5 and of_old == 35
+    text = headrace("check", "following:both").stdout
+    assert "    13 records of text(new.txt)" in text, text
+    text = headrace("check", "following:lacking").stdout
+    assert "0 records of text(empty.txt): is there input where it looks?" in text, text
+
+
 def test_a_check_of_code_that_fails_names_the_record(place: Path) -> None:
     answer = headrace("check", "checked:failing")
     assert answer.exit_code == 1
@@ -148,7 +173,20 @@ def test_a_new_project_never_touches_what_exists(
     (tmp_path / "taken").mkdir()
     answer = headrace("new", "taken")
     assert answer.exit_code == 1 and "taken exists" in answer.output
-    for wrong in ("json", "headrace", "9lives", "a b", "../.x", "no/such/place"):
-        assert headrace("new", wrong).exit_code == 1, wrong
+    hiding = ("json", "headrace", "pyspark", "msgspec", "pytest")
+    for wrong in (*hiding, "9lives", "x" * 300, "a b", "../.x", "no/such/place"):
+        answer = headrace("new", wrong)
+        assert answer.exit_code == 1 and answer.output.startswith("Error: "), wrong
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     assert list((tmp_path / "taken").iterdir()) == []
+
+
+def test_long_records_do_not_cut_the_sample_short(place: Path) -> None:
+    lines = [{"k": "a" * 20_000, "n": n, "at": n} for n in range(60)]
+    (place / "in" / "1.jsonl").unlink()
+    (place / "in" / "0.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\nno JSON\n")
+    found = json.loads(headrace("check", "checked:p", "--records", "40", "--json").output)
+    assert 40 <= found["inputs"]["numbers"]["records"] <= 50
+    found = json.loads(headrace("check", "checked:p", "--json").output)
+    assert found["inputs"]["numbers"]["records"] == 60
+    assert found["streams"]["bad"]["rows"] == 2  # the one that is no JSON, and seven

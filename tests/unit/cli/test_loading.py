@@ -119,3 +119,24 @@ def test_what_is_no_pipeline_is_named_for_what_it_is(name: str, found: str) -> N
 @pytest.mark.usefixtures("shop")
 def test_a_function_that_raises_is_quoted() -> None:
     assert "ValueError: no such shop" in message("shop_module:broken")
+
+
+def test_an_error_inside_of_headrace_names_the_line_that_called_it(here: Path) -> None:
+    (here / "wrong_call.py").write_text(
+        "from headrace import sources\n\ndef p():\n    return sources.kafka('orders')\n"
+    )
+    said = message("wrong_call:p")
+    assert "'servers'" in said and "wrong_call.py:4)" in said
+
+
+def test_a_function_that_ends_the_program_is_told_so(here: Path) -> None:
+    (here / "parses.py").write_text("import sys\n\ndef p():\n    sys.exit(2)\n")
+    said = message("parses:p")
+    assert "ended the program: SystemExit: 2" in said and "parses.py:4)" in said
+
+
+def test_a_script_that_ends_when_it_is_imported_is_told_so(here: Path) -> None:
+    (here / "script_module.py").write_text("import sys\nsys.exit(3)\n")
+    said = message("script_module:p")
+    assert "'script_module' ends the program when it is imported" in said
+    assert "script_module.py:2" in said and "__main__" in said

@@ -1,7 +1,11 @@
 """The command as people type it, with the engine behind it replaced."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,9 +92,59 @@ def test_every_verb_has_the_name_by_which_it_is_found() -> None:
     assert "No such command 'nonsense'" in headrace("nonsense").stderr
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "OSError: [Errno 28] No space left on device; "),
+        (PermissionError(13, "Permission denied", "/made/up"), "/made/up: Permission denied"),
+    ],
+)
+def test_what_the_system_refuses_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    def fail(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr("headrace.cli.first.new.make_project", fail)
+    answer = headrace("new", "page-hits")
+    assert answer.exit_code == 1 and answer.output.startswith(f"Error: {said}")
+    assert headrace("--debug", "new", "page-hits").exception is error
+
+
 def test_every_verb_explains_itself() -> None:
     for verb in (["run"], ["demo"], ["bench"], ["bench", "keyed-count"]):
         assert headrace(*verb, "--help").exit_code == 0
+
+
+def test_every_verb_of_every_group_has_an_example() -> None:
+    def without(command: click.Command, name: str) -> list[str]:
+        found = [] if f"Examples:\n  {name}" in (command.epilog or "") else [name]
+        if isinstance(command, click.Group):
+            ctx = click.Context(command)
+            for verb in command.list_commands(ctx):
+                inner = command.get_command(ctx, verb)
+                assert inner is not None
+                found += without(inner, f"{name} {verb}")
+        return found
+
+    assert without(cli, "headrace") == []
+
+
+def test_a_signal_while_the_run_is_started_stops_it_in_good_order(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = threading.Event()
+
+    def start(pipeline: Pipeline, **given: Any) -> Engine:
+        engine.start(pipeline, **given)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        return engine
+
+    monkeypatch.setattr(Pipeline, "start", start)
+    monkeypatch.setattr(engine, "leave", lambda wait: left.set())
+    answer = headrace("run", "cli_shop:p", "--checkpoint", "state")
+    assert (answer.exit_code, left.is_set()) == (0, True), answer.output
 
 
 def test_a_run_passes_its_options_on(engine: Engine) -> None:

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from tests.unit.engine.support import driver_of, run
 
 from headrace.cli.main import cli
-from headrace.cli.replay import parsed_key
 from headrace.cli.targets import load_pipeline
+from headrace.engine.primitives.json_form import typed_key
 from headrace.store.disk import DiskStore
 
 SHOP = """
@@ -135,7 +135,14 @@ def test_the_command_runs_with_the_hash_seed_of_sparks_workers(shop: Path) -> No
         ('["a", 2]', ("a", 2)),
         ("true", "true"),
         ("[]", ()),
+        ('"17"', "17"),
+        ('[["a", 1], null]', (("a", 1), None)),
+        ('{"bytes": "cmF3/w=="}', b"raw\xff"),
+        ('[{"bytes": ""}, 1]', (b"", 1)),
+        ('{"bytes": 1}', '{"bytes": 1}'),
+        ("1.5", "1.5"),
+        ("NaN", "NaN"),
     ],
 )
 def test_keys_are_json_and_a_bare_word_is_a_string(typed: str, key: object) -> None:
-    assert parsed_key(typed) == key
+    assert typed_key(typed) == key

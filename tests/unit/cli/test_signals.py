@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headrace.engine.leading.signals import STOPPING, graceful_stop
+from headrace.engine.leading.signals import STOPPING, ended_by_sigterm, graceful_stop
 
 
 class Job:
@@ -45,3 +45,14 @@ def test_the_former_handlers_come_back() -> None:
     with graceful_stop(Job().stop):
         assert signal.getsignal(signal.SIGTERM) is not before[0]
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_sigterm_before_a_run_begins_ends_it_with_0(capfd: pytest.CaptureFixture[str]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        with ended_by_sigterm():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+    assert ended.value.code == 0
+    assert "before the run began" in capfd.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before

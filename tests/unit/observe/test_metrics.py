@@ -3,6 +3,8 @@
 import io
 import json
 import re
+import socket
+import struct
 import time
 import urllib.error
 import urllib.request
@@ -11,11 +13,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 from tests.unit.engine.support import counting, follower_of
 
 from headrace import Computation, state, to
 from headrace.cli.main import cli
 from headrace.engine.job import Job
+from headrace.engine.leading.lease import read_lease
 from headrace.engine.leading.loop import run_loop
 from headrace.engine.leading.status import read_status
 from headrace.errors import HeadraceError
@@ -23,7 +27,8 @@ from headrace.observe.metrics.json_log import JsonLog
 from headrace.observe.metrics.prometheus import PrometheusListener
 from headrace.pipeline.fluent.builder import PipelineBuilder
 from headrace.plan.decisions.transient import Outage
-from headrace.plan.progress import Notice, Status
+from headrace.plan.progress import Notice, RunSummary, Status
+from headrace.sinks import foreach
 from headrace.sinks import memory as memory_sink
 from headrace.sources import generate, memory
 from headrace.store.disk import DiskStore
@@ -274,3 +279,99 @@ def test_nobody_needs_the_status() -> None:
         assert read_status(store) is None
     run_loop(follower_of(shop(), store, lease_s=1.0))
     assert read_status(store) is not None
+
+
+def test_half_of_a_surrogate_pair_stops_neither_the_log_nor_the_end_of_a_run(
+    tmp_path: Path,
+) -> None:
+    """Names of files and answers of servers may hold it, and no JSON can."""
+
+    def refuse(rows: Any, epoch: int) -> None:
+        raise ValueError("no such file: \udcff")
+
+    pipeline = PipelineBuilder("odd")
+    pipeline.read("values", memory(["a"]))
+    pipeline.stream("values").write(foreach(refuse))
+    output, store = io.StringIO(), DiskStore(tmp_path)
+    log = JsonLog(output, pipeline="odd")
+    with pytest.raises(HeadraceError, match="no such file"):
+        run_loop(follower_of(pipeline.freeze(), store, lease_s=1.0, listeners=(log,)))
+    log.on_notice(Notice("odd", "away", "\udcff ü"))
+    found = [json.loads(line) for line in output.getvalue().encode().splitlines()]
+    assert [each["pipeline"] for each in found] == ["odd"] * len(found)
+    assert found[-1]["text"] == "\\udcff ü"
+    lease = read_lease(store)
+    assert lease is not None and lease.state == "released" and "udcff" in lease.reason
+
+
+def test_the_first_figures_have_the_pipelines_name() -> None:
+    metrics = PrometheusListener(pipeline="shop")
+    assert 'headrace_in_outage{pipeline="shop"} 0.0' in metrics.text().decode()
+
+
+def test_a_scraper_that_goes_away_leaves_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with PrometheusListener().serve(0) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as peer:
+            peer.sendall(b"GET /metrics HTTP/1.1\r\n")
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert get(f"{server.url}/metrics")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+class Odd(Computation):
+    def process_record(self, record: Any, ctx: Any) -> None:
+        ctx.count('a.b "\n\\', record.value)
+
+
+def odd(values: list[Any], **options: Any) -> Any:
+    pipeline = PipelineBuilder("odd")
+    pipeline.read("values", memory(values))
+    pipeline.compute(Odd, inputs={"values": str}, outputs="none", name="x.y", **options)
+    return pipeline.freeze()
+
+
+def test_names_of_counts_may_have_dots_quotes_and_lines() -> None:
+    metrics = PrometheusListener()
+    run_loop(follower_of(odd([2, 3]), listeners=(metrics,)))
+    [counts] = [
+        family
+        for family in text_string_to_metric_families(metrics.text().decode())
+        if family.name == "headrace_user_count"
+    ]
+    [sample] = [each for each in counts.samples if each.name.endswith("_total")]
+    assert sample.labels == {"pipeline": "odd", "computation": "x.y", "name": 'a.b "\n\\'}
+    assert sample.value == 5
+
+
+@pytest.mark.parametrize("n", [1.5, 2**63, "2"])
+def test_what_cannot_be_counted_is_an_error_of_the_hook(n: Any) -> None:
+    with pytest.raises(HeadraceError, match=r"computation 'x\.y'.*ctx\.count: x\.y\.a\.b"):
+        run_loop(follower_of(odd([n])))
+    metrics = PrometheusListener()
+    run_loop(follower_of(odd([n, 4], errors=to("dead")), listeners=(metrics,)))
+    assert 'headrace_dead_letters_total{pipeline="odd"} 1.0' in metrics.text().decode()
+
+
+@pytest.mark.parametrize("end", ["end", "failure"])
+def test_an_outage_ends_with_its_run_and_its_time_stays_counted(end: str) -> None:
+    now = [100.0]
+    metrics = PrometheusListener(clock=lambda: now[0], pipeline="shop")
+    metrics.on_notice(Notice("shop", "away", "the sink"))
+    now[0] = 107.0
+    if end == "end":
+        metrics.on_end(RunSummary("shop", 1, 1, 0, 0, "stopped"))
+    else:
+        metrics.on_failure(HeadraceError("given up"))
+    now[0] = 200.0
+    found = samples(metrics)
+    assert found['headrace_outage_seconds_total{pipeline="shop"}'] == 7
+    assert found['headrace_in_outage{pipeline="shop"}'] == 0
+
+
+def test_without_a_job_the_health_is_what_listeners_are_told() -> None:
+    metrics = PrometheusListener(pipeline="shop")
+    with metrics.serve(0) as server:
+        assert get(f"{server.url}/healthz")[0] == 503  # it starts
+        run_loop(follower_of(shop(), listeners=(metrics,)))
+        code, body = get(f"{server.url}/healthz")
+        assert (code, json.loads(body)["phase"]) == (503, "ended")

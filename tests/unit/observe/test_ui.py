@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import shutil
+import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +19,7 @@ from tests.unit.engine.support import counting, follower_of
 
 from headrace import Computation, state
 from headrace.engine.job import Job
+from headrace.engine.leading.status import read_status
 from headrace.errors import HeadraceError
 from headrace.observe.ui.guard import TOKENS_MAX, Guard
 from headrace.observe.ui.server import UiServer
@@ -97,7 +102,7 @@ def test_the_state_of_a_key_is_looked_up(server: UiServer) -> None:
     assert code == 200
     assert found["found"] is False or found["state"][0][0] == "n"
     code, found, _ = ask(server, "/api/pipeline/0/keys?computation=Count")
-    assert code == 200 and all(each["key"].startswith("'key ") for each in found["keys"])
+    assert code == 200 and all(each["key"].startswith('"key ') for each in found["keys"])
     code, found, _ = ask(server, "/api/pipeline/0/state?computation=Cuont&key=1")
     assert code == 409 and "Cuont" in found["error"]
 
@@ -191,6 +196,68 @@ def test_a_checkpoint_that_is_away_is_told_and_the_others_stay(
     assert found["pipelines"][0]["state"] == "unreadable"
     assert "nothing" in found["pipelines"][0]["error"]
     assert found["pipelines"][1]["state"] == "running"
+
+
+def finished(where: str | Path, values: list[str]) -> None:
+    follower = follower_of(counting(values), DiskStore(where), lease_s=1.0, epoch_records=1)
+    Job(follower).wait(60)
+
+
+def test_a_checkpoint_that_is_deleted_and_made_again_is_read_anew(tmp_path: Path) -> None:
+    where = tmp_path / "state"
+    finished(where, ["a", "b"])
+    with UiServer([str(where)]) as server:
+        watcher = server.answers.watchers[0]
+        watcher._clock = iter(range(1000)).__next__  # each look is a second after the last
+        assert ask(server, "/api/pipeline/0")[1]["records_of"]["Count"] == 2
+        shutil.rmtree(where)
+        gone = ask(server, "/api/pipeline/0")[1]
+        assert "there is no directory" in gone["error"]
+        finished(where, ["a"])
+        found = ask(server, "/api/pipeline/0")[1]
+        assert found["error"] == "" and found["records_of"]["Count"] == 1
+
+
+def test_a_leader_that_is_gone_has_no_rate(tmp_path: Path) -> None:
+    finished(tmp_path, ["a"] * 20)
+    told = read_status(DiskStore(tmp_path))
+    assert told is not None and told.rates["values"] > 0
+    with UiServer([str(tmp_path)]) as server:
+        [listed] = ask(server, "/api/pipelines")[1]["pipelines"]
+        assert (listed["state"], listed["rate"]) == ("ended", 0)
+        status = ask(server, "/api/pipeline/0")[1]["status"]
+        assert (status["phase"], status["rates"]) == ("ended", {})
+
+
+def test_a_location_that_is_no_unicode_does_not_hide_the_others(tmp_path: Path) -> None:
+    odd = os.fsdecode(bytes(tmp_path) + b"/odd\xff")
+    finished(odd, ["a"])
+    with UiServer([odd, str(tmp_path / "nothing")]) as server:
+        code, found, _ = ask(server, "/api/pipelines")
+        assert code == 200
+        assert [each["state"] for each in found["pipelines"]] == ["ended", "unreadable"]
+        assert found["pipelines"][0]["location"].endswith("odd\\udcff")
+        assert ask(server, "/api/pipeline/0")[0] == 200
+
+
+def test_odd_requests_and_peers_that_go_away_leave_no_traceback(
+    server: UiServer, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    digits, deep = "9" * 5000, b"[" * 9_000
+    assert ask(server, f"/api/pipeline/{digits}")[0] == 404
+    assert ask(server, "/api/pipeline/0/ask", body=deep, headers=own(server))[0] == 400
+    assert ask(server, f"/api/pipeline/{digits}/ask", body={}, headers=own(server))[0] == 400
+    host = f"Host: 127.0.0.1:{server.port}\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as peer:
+        peer.sendall(b"GET http://[/ HTTP/1.1\r\nConnection: close\r\n" + host + b"\r\n")
+        assert b" 404 " in peer.makefile("rb").readline()
+    length = b"Content-Length: 500\r\n\r\nabc"
+    for begun in (b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\n" + host + length):
+        with socket.create_connection(("127.0.0.1", server.port)) as peer:
+            peer.sendall(begun)
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    time.sleep(0.1)
+    assert capfd.readouterr().err == "" and caplog.text == ""
 
 
 def test_tokens_of_old_pages_are_forgotten() -> None:

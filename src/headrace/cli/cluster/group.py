@@ -55,7 +55,13 @@ def cluster() -> None:
     """
 
 
-@cluster.command("start")
+@cluster.command(
+    "start",
+    epilog="""\b
+Examples:
+  headrace cluster start --executors 3
+  headrace cluster start --executors 2 --cores 2 --memory 2g --dir out/cluster""",
+)
 @click.option(
     "--executors",
     type=click.IntRange(1, 64),
@@ -113,7 +119,12 @@ def started_text(record: ClusterRecord, place: Path, chosen: bool) -> list[str]:
     ]
 
 
-@cluster.command()
+@cluster.command(
+    epilog="""\b
+Examples:
+  headrace cluster status
+  headrace cluster status --dir out/cluster"""
+)
 @_directory
 def status(directory: Path | None) -> None:
     """Say whether a cluster runs; the exit status is 0 if all of it does, and 1 otherwise."""
@@ -130,7 +141,13 @@ def status(directory: Path | None) -> None:
         )
 
 
-@cluster.command("stop")
+@cluster.command(
+    "stop",
+    epilog="""\b
+Examples:
+  headrace cluster stop
+  headrace cluster stop --dir out/cluster""",
+)
 @_directory
 def stop_command(directory: Path | None) -> None:
     """End the cluster and everything that runs on it, and delete its files.

@@ -83,8 +83,8 @@ def start(directory: Path, executors: int, cores: int, memory: str) -> ClusterRe
     if known is not None:
         if members(known):
             raise HeadraceError(
-                f"a cluster runs already, at {known.url}: `headrace cluster stop` ends it, and "
-                "--dir names another place for a second one"
+                f"a cluster runs already, at {known.url}: `headrace cluster stop --dir "
+                f"{directory}` ends it, and --dir names another place for a second one"
             )
         stop(directory, known)  # it has died: its files are left
     port = free_port()
@@ -111,20 +111,21 @@ def stop(directory: Path, record: ClusterRecord, end_s: float = END_S) -> int:
 
     Workers end their executors when they are asked to end. What is left is killed.
     """
-    ended: set[ProcessSeen] = set()
-    asked: set[ProcessSeen] = set()
+    ended: set[tuple[int, str]] = set()
+    asked: set[tuple[int, str]] = set()
     until = time.monotonic() + end_s
     while True:
-        found = set(members(record))
-        ended |= found
-        # A descendant whose parent has ended is found no more, and may run still.
-        found |= ended & set(processes())
+        seen = processes()
+        ended |= {each.identity for each in family(record.mark, seen)}
+        # A descendant whose parent has ended is in the family no more, and may run still.
+        found = [each for each in seen if each.identity in ended]
         if not found:
             break
         last = time.monotonic() > until
-        for each in found if last else (m for m in found - asked if record.mark in m.command):
-            _signal(each.pid, signal.SIGKILL if last else signal.SIGTERM)
-        asked |= found
+        for each in found:
+            if last or (record.mark in each.command and each.identity not in asked):
+                _signal(each.pid, signal.SIGKILL if last else signal.SIGTERM)
+                asked.add(each.identity)
         time.sleep(0.05)
     shutil.rmtree(directory, ignore_errors=True)
     if directory.exists():

@@ -22,6 +22,11 @@ class ProcessSeen(NamedTuple):
     began: str
     command: str
 
+    @property
+    def identity(self) -> tuple[int, str]:
+        """What stays when its parent ends, or when it runs another program."""
+        return self.pid, self.began
+
 
 def family(mark: str, seen: Iterable[ProcessSeen]) -> list[ProcessSeen]:
     """The processes with the mark in their command, and all their descendants. Pure."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.replay import as_json_line
 from headrace.cli.targets import load_pipeline
+from headrace.engine.primitives.json_form import json_line
 from headrace.model.values.time import show_instant
 from headrace.plan.progress import counted
 
@@ -54,7 +54,7 @@ def check(target: str, records: int, calls: bool, as_json: bool) -> None:
     pipeline.validate()
     found = check_pipeline(pipeline, records, calls=calls)
     if as_json:
-        click.echo(as_json_line(found))
+        click.echo(json_line(found))
         return
     for line in lines_of(found):
         click.echo(line)
@@ -75,7 +75,10 @@ def lines_of(found: PipelineCheck) -> list[str]:
             f"  {stream}: {counted(one.records, 'record')}, {one.splits:,}{of} "
             f"{'splits' if one.splits_known != 1 else 'split'} of {one.source}"
         )
-        if not one.records:
+        for part, records in one.parts:
+            asked = "" if records else ": is there input where it looks?"
+            lines.append(f"    {counted(records, 'record')} of {part}{asked}")
+        if not one.records and not one.parts:
             lines.append("    nothing was read: is there input where the source looks?")
     if found.computations:
         lines += ["", "computations"]

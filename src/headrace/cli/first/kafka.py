@@ -46,7 +46,11 @@ def _directory(command: Any) -> Any:
     )(command)  # fmt: skip
 
 
-@kafka.command()
+@kafka.command(
+    epilog="""\b
+Examples:
+  headrace kafka start --topic orders:2 --topic totals"""
+)
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
@@ -84,7 +88,9 @@ def start(port: int, topics: tuple[str, ...], directory: Path) -> None:
         there = _client("AdminClient", servers).list_topics(timeout=_ANSWER_S).topics
         for name, partitions in wanted:
             if name not in there:
-                create_topic(servers, name, partitions)
+                _create(create_topic, servers, name, partitions or 1)
+            elif partitions not in (None, has := len(there[name].partitions)):
+                click.echo(f"The topic {name} is there already, with {has} partitions.", err=True)
     except CannotHave as error:
         raise HeadraceError(
             f"no broker can be started here: {error}. Any other broker does: give its address with "
@@ -93,7 +99,11 @@ def start(port: int, topics: tuple[str, ...], directory: Path) -> None:
     click.echo(f"Kafka listens on {servers}. Its files are in {directory}.")
 
 
-@kafka.command()
+@kafka.command(
+    epilog="""\b
+Examples:
+  headrace kafka stop"""
+)
 @_directory
 def stop(directory: Path) -> None:
     """Stop the broker. What it has is kept for the next start."""
@@ -103,9 +113,14 @@ def stop(directory: Path) -> None:
     click.echo("Kafka has stopped." if ran else f"No broker of {directory} runs.")
 
 
-@kafka.command()
+@kafka.command(
+    epilog="""\b
+Examples:
+  headrace kafka send orders orders.jsonl --key user
+  headrace kafka send orders --servers broker:9092 < orders.jsonl"""
+)
 @click.argument("topic")
-@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+@click.argument("file", type=click.File("rb"), default="-")
 @click.option("--key", metavar="FIELD", help="The field of a JSON object that becomes the key.")
 @_servers
 def send(topic: str, file: Any, key: str | None, servers: str) -> None:
@@ -118,26 +133,41 @@ def send(topic: str, file: Any, key: str | None, servers: str) -> None:
         if error is not None:
             failed.append(str(error))
 
-    count = 0
+    count, wrong = 0, ""
     for number, line in enumerate(file, 1):
-        text = line.rstrip("\n")
-        if text:
-            made = None if key is None else _key(text, key, f"line {number}")
-            while True:
-                try:
-                    producer.produce(topic, text.encode(), made, on_delivery=told)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+        data = line.rstrip(b"\r\n")
+        if data:
+            try:
+                made = None if key is None else _key(data, key)
+                while True:
+                    try:
+                        producer.produce(topic, data, made, on_delivery=told)
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+            except ValueError as error:
+                wrong = f"line {number} {error}"
+                break
+            except library().KafkaException as error:
+                wrong = f"line {number}: {error.args[0].str()}"
+                break
             count += 1
     left = producer.flush(_ANSWER_S)
     if left or failed:
         said = failed[0] if failed else f"{servers} does not answer"
         raise HeadraceError(f"{left or len(failed)} of {count} messages were not sent: {said}")
-    click.echo(f"{count} {'message' if count == 1 else 'messages'} sent to {topic}.")
+    sent = f"{count} {'message' if count == 1 else 'messages'} sent to {topic}."
+    if wrong:
+        raise HeadraceError(f"{wrong}. Before it, {sent}")
+    click.echo(sent)
 
 
-@kafka.command()
+@kafka.command(
+    epilog="""\b
+Examples:
+  headrace kafka read totals
+  headrace kafka read totals --follow --servers broker:9092"""
+)
 @click.argument("topic")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @_servers
@@ -202,18 +232,24 @@ def _client(kind: str, servers: str, **config: Any) -> Any:
     return getattr(made, kind)({"bootstrap.servers": servers, "log_level": 0, **config})
 
 
-def _topic(given: str) -> tuple[str, int]:
+def _create(create: Any, servers: str, name: str, partitions: int) -> None:
+    try:
+        create(servers, name, partitions)
+    except library().KafkaException as error:
+        raise HeadraceError(f"--topic {name}: {error.args[0].str()}") from None
+
+
+def _topic(given: str) -> tuple[str, int | None]:
     name, _, partitions = given.partition(":")
     if not name or (partitions and (not partitions.isdigit() or int(partitions) < 1)):
         raise click.UsageError(f"--topic is NAME or NAME:PARTITIONS, not {given!r}")
-    return name, int(partitions or 1)
+    return name, int(partitions) if partitions else None
 
 
-def _key(text: str, field: str, where: str) -> bytes:
+def _key(data: bytes, field: str) -> bytes:
     try:
-        found = json.loads(text)[field]
-    except (ValueError, KeyError, TypeError):
-        raise HeadraceError(
-            f"{where} is no JSON object with a field {field!r}: {text[:80]}"
-        ) from None
-    return found.encode() if isinstance(found, str) else json.dumps(found).encode()
+        found = json.loads(data)[field]
+        return found.encode() if isinstance(found, str) else json.dumps(found).encode()
+    except (ValueError, KeyError, TypeError, RecursionError):
+        shown = data[:80].decode("utf-8", "backslashreplace")
+        raise ValueError(f"is no JSON object with a field {field!r}: {shown}") from None

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import click
@@ -162,9 +163,11 @@ def module_of(name: str) -> str:
         raise HeadraceError(
             f"{name!r} cannot name a project: use letters, digits, - and _, a letter first"
         )
-    if module in sys.stdlib_module_names or module in ("headrace", "pyspark", "test"):
+    installed = {*sys.stdlib_module_names, *packages_distributions()}
+    if module in installed or module in ("headrace", "pyspark", "test"):
         raise HeadraceError(
-            f"{name!r} is the name of a module that Python or Headrace needs; use another"
+            f"{name!r} is the name of a module that is installed here, and would hide it; use "
+            "another"
         )
     return module
 

@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 import msgspec
 
 from headrace.model.values.time import show_instant
+from headrace.observe.text import json_text
 from headrace.plan.listener import Listener
 from headrace.plan.progress import CheckpointProgress, EpochProgress, Notice, RunSummary
 
@@ -25,12 +26,17 @@ WARNINGS = ("away", "doubt", "listener")
 class JsonLog(Listener):
     """Writes the events of a run as lines of JSON."""
 
+    only_fragments: ClassVar[bool] = True
+
     def __init__(
-        self, output: TextIO | None = None, clock: Callable[[], float] = time.time
+        self,
+        output: TextIO | None = None,
+        clock: Callable[[], float] = time.time,
+        pipeline: str = "",
     ) -> None:
         self._output, self._clock = output or sys.stdout, clock
         self._lock = threading.Lock()
-        self._pipeline = ""
+        self._pipeline = pipeline
 
     def write(self, event: str, level: str, **more: Any) -> None:
         """Writes one line."""
@@ -41,7 +47,7 @@ class JsonLog(Listener):
             "pipeline": self._pipeline,
             **more,
         }
-        text = msgspec.json.encode(line, enc_hook=str).decode()
+        text = json_text(line)
         with self._lock:
             print(text, file=self._output, flush=True)
 

@@ -13,7 +13,7 @@ Needs `pip install 'headrace[metrics]'`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError
@@ -34,7 +34,7 @@ COMPUTATION = ("pipeline", "computation")
 class PrometheusListener(Listener):
     """Keeps the figures of a run, and shows them to Prometheus."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, pipeline: str = "") -> None:
         client = _client()
         self._core, self._clock = client.core, clock
         self.registry = client.CollectorRegistry()
@@ -63,8 +63,9 @@ class PrometheusListener(Listener):
         self._outages = 0
         self._outage_s = 0.0
         self._away_since: float | None = None
-        self._failed = False
-        self.pipeline = ""
+        self._over = ""
+        """How the run is over: ended or failed."""
+        self.pipeline = pipeline
         self.registry.register(_Collected(self._collect))
 
     def serve(self, port: int, health: Callable[[], Status] | None = None) -> MetricsServer:
@@ -86,7 +87,7 @@ class PrometheusListener(Listener):
     def on_epoch(self, progress: EpochProgress) -> None:
         """Takes the figures of an epoch."""
         self._last, name = progress, progress.pipeline
-        self.pipeline = name
+        self.pipeline, self._over = name, ""
         self._epochs += 1
         self._epoch_s.labels(name).observe(progress.seconds)
         for phase in progress.phases.__struct_fields__:
@@ -101,23 +102,29 @@ class PrometheusListener(Listener):
         if notice.kind == "away" and self._away_since is None:
             self._outages += 1
             self._away_since = self._clock()
-        elif notice.kind == "back" and self._away_since is not None:
-            self._outage_s += self._clock() - self._away_since
-            self._away_since = None
+        elif notice.kind == "back":
+            self._waits_no_more()
 
     def on_end(self, summary: RunSummary) -> None:
         """The run has ended; its last figures stay."""
-        self._away_since = None
+        self._over = "ended"
+        self._waits_no_more()
 
     def on_failure(self, error: Exception) -> None:
         """The run has failed."""
-        self._failed = True
+        self._over = "failed"
+        self._waits_no_more()
+
+    def _waits_no_more(self) -> None:
+        if self._away_since is not None:
+            self._outage_s += self._clock() - self._away_since
+            self._away_since = None
 
     def _status(self) -> Status:
         last = self._last
-        phase = "failed" if self._failed else "running" if last is not None else "starting"
+        phase = self._over or ("running" if last is not None else "starting")
         return Status(
-            self.pipeline, phase, not self._failed, last.epoch if last else 0, 0, 0,
+            self.pipeline, phase, not self._over, last.epoch if last else 0, 0, 0,
             last.records_total if last else 0, 0, 0, 0,
         )  # fmt: skip
 
@@ -160,8 +167,7 @@ class PrometheusListener(Listener):
             labels=("pipeline", "computation", "name"),
         )  # fmt: skip
         for full, value in last.counts.items():
-            computation, _, own = full.rpartition(".")
-            counts.add_metric((last.pipeline, computation, own), value)
+            counts.add_metric((last.pipeline, *_counted_by(full, last.computations)), value)
         yield counts
         shed = counter(
             "headrace_shed_records", "Records that overloaded slots have dropped.",
@@ -259,6 +265,13 @@ def _one(family: Any, metric: str, about: str, pipeline: str, value: float) -> M
     found.add_metric((pipeline,), value)
     made: Metric = found
     return made
+
+
+def _counted_by(full: str, computations: Iterable[str]) -> tuple[str, str]:
+    """Who counts, and what: both names may have dots."""
+    known = [name for name in computations if full.startswith(f"{name}.")]
+    computation = max(known, key=len, default=full.rpartition(".")[0])
+    return computation, full[len(computation) + 1 :]
 
 
 def _is_time(micros: int) -> bool:

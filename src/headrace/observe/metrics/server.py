@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import msgspec
 
-from headrace.errors import HeadraceError
+from headrace.observe.local_server import LocalServer
 from headrace.plan.progress import Status
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,15 +46,8 @@ class MetricsServer:
 
         Handler.answers["/healthz"] = self._health
         self._status = status
-        try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        except OSError as error:
-            raise HeadraceError(
-                f"metrics cannot be shown at 127.0.0.1:{port}: {error.strerror or error}; choose "
-                "another --metrics-port"
-            ) from error
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
+        self._server = LocalServer(port, Handler, "metrics", "--metrics-port")
+        self.port = self._server.port
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="headrace-metrics", daemon=True
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import msgspec
 
+from headrace.engine.primitives.json_form import json_line, typed_key
 from headrace.engine.replay.checkpoint import Checkpoint
 from headrace.errors import HeadraceError, InvalidPipeline
 from headrace.observe.ui.watcher import Watcher
@@ -71,7 +71,7 @@ class Answers:
         """The first keys of a computation, in the order of hashes."""
         checkpoint = Checkpoint(self._watcher(number).location)
         some = [
-            {"key": repr(key), "state": shown(state)}
+            {"key": json_line(key), "state": shown(state)}
             for key, state in islice(checkpoint.scan(computation), KEYS_SHOWN)
         ]
         return {"epoch": checkpoint.epoch, "keys": some, "more": len(some) == KEYS_SHOWN}
@@ -79,11 +79,11 @@ class Answers:
     def state(self, number: int, computation: str, key: str) -> dict[str, Any]:
         """The state of a key; the key is JSON, or a bare word."""
         checkpoint = Checkpoint(self._watcher(number).location)
-        found = checkpoint.lookup(computation, key_of(key))
+        found = checkpoint.lookup(computation, typed_key(key))
         return {
             "epoch": found.epoch,
             "found": found.state is not None,
-            "key": repr(key_of(key)),
+            "key": json_line(typed_key(key)),
             "state": [] if found.state is None else shown(found.state),
         }
 
@@ -113,15 +113,6 @@ class Answers:
 
 class NoSuchPipeline(HeadraceError):
     """The page asks for a pipeline that it does not have."""
-
-
-def key_of(text: str) -> Any:
-    """A key as people write it: JSON, or a bare word; a list is a key of several columns."""
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return text
-    return tuple(found) if isinstance(found, list) else found
 
 
 def shown(state: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
-
-import msgspec
+from urllib.parse import parse_qs
 
 from headrace.errors import HeadraceError
+from headrace.observe.local_server import LocalServer
+from headrace.observe.text import json_text
 from headrace.observe.ui.answers import Answers, NoSuchPipeline
 from headrace.observe.ui.guard import HEADERS, Guard
 
@@ -40,16 +40,9 @@ class UiServer:
         class Handler(_Handler):
             pass
 
-        try:
-            self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        except OSError as error:
-            raise HeadraceError(
-                f"the page cannot be shown at 127.0.0.1:{port}: {error.strerror or error}; choose "
-                "another --port"
-            ) from error
-        self.port = int(self._server.server_address[1])
+        self._server = LocalServer(port, Handler, "the page", "--port")
+        self.port = self._server.port
         Handler.answers, Handler.guard = answers, Guard(self.port)
-        self._server.daemon_threads = True
         self._thread: threading.Thread | None = None
 
     @property
@@ -90,16 +83,16 @@ class _Handler(BaseHTTPRequestHandler):
         if why := self.guard.refuses(self.headers):  # type: ignore[arg-type]
             self._send(403, {"error": why})
             return
-        url = urlsplit(self.path)
-        if url.path in PAGES:
-            self._page(*PAGES[url.path])
+        path, _, query = self.path.partition("?")
+        if path in PAGES:
+            self._page(*PAGES[path])
             return
-        asked = {name: values[0] for name, values in parse_qs(url.query).items()}
-        parts = url.path.strip("/").split("/")
+        asked = {name: values[0] for name, values in parse_qs(query).items()}
+        parts = path.strip("/").split("/")
         answers = self.answers
         if parts == ["api", "pipelines"]:
             self._answer(answers.pipelines)
-        elif len(parts) in (3, 4) and parts[:2] == ["api", "pipeline"] and parts[2].isdecimal():
+        elif len(parts) in (3, 4) and parts[:2] == ["api", "pipeline"] and _is_number(parts[2]):
             number, what = int(parts[2]), parts[3] if len(parts) == 4 else ""
             computation = asked.get("computation", "")
             if what == "":
@@ -116,21 +109,21 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """A request to a pipeline."""
         length = self.headers.get("Content-Length") or ""
-        size = int(length) if length.isdecimal() and len(length) < 10 else BODY_MAX + 1
+        size = int(length) if _is_number(length) else BODY_MAX + 1
         body = self.rfile.read(size) if size <= BODY_MAX else b""
         self.close_connection = self.close_connection or size > BODY_MAX
         if why := self.guard.refuses_change(self.headers):  # type: ignore[arg-type]
             self._send(403, {"error": why})
             return
-        parts = urlsplit(self.path).path.strip("/").split("/")
+        parts = self.path.partition("?")[0].strip("/").split("/")
         if len(parts) != 4 or parts[:2] != ["api", "pipeline"] or parts[3] != "ask":
             self._send(404, {"error": "there is nothing here"})
             return
         try:
             request = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             request = None
-        if not isinstance(request, dict) or not parts[2].isdecimal():
+        if not isinstance(request, dict) or not _is_number(parts[2]):
             self._send(400, {"error": "the request is not an object of JSON"})
             return
         self._answer(lambda: self.answers.ask(int(parts[2]), request))
@@ -154,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, found)
 
     def _send(self, code: int, found: Any) -> None:
-        self._reply(code, "application/json", msgspec.json.encode(found, enc_hook=repr))
+        self._reply(code, "application/json", json_text(found).encode())
 
     def _reply(self, code: int, kind: str, body: bytes) -> None:
         self.send_response(code)
@@ -163,10 +156,11 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
-        try:
-            self.wfile.write(body)
-        except ConnectionError:
-            pass  # the page was closed meanwhile
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Says nothing."""
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 10

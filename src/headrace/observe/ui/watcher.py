@@ -19,8 +19,12 @@ from headrace.engine.leading.status import LeaderStatus, read_status
 from headrace.engine.overview import Overview, overview
 from headrace.errors import HeadraceError
 from headrace.log.epochlog import EpochLog
+from headrace.log.identity import read_identity
 from headrace.observe.ui.slots import RingHeat, heat_of
+from headrace.store.location import no_checkpoint
 
+LEADS = ("running", "paused", "stopping")
+"""States in which a leader shows signs of life; else what it told last is of the past."""
 FRESH_S = 0.8
 """An answer so old is given again."""
 
@@ -88,18 +92,21 @@ class Watcher:
             return self._seen
 
     def _read(self) -> Sight:
-        remote = self.remote
+        remote = self._still_there()
         history = self._follow(remote)
         ledger = history.ledger
         status = read_status(remote.store)
         if status is not None and status.generation != ledger.generation:
             status = None  # of a leader that leads no more, or of one that has just begun
+        seen = overview(remote, self._alive(remote), ledger)
+        if status is not None and seen.state not in LEADS:
+            status = msgspec.structs.replace(status, phase="ended", rates={})
         return Sight(
             self.number,
             remote.store.where(),
             time.time_ns() // 1000,
             "",
-            overview(remote, self._alive(remote), ledger),
+            seen,
             status,
             {name: heat_of(remote.store, ledger, name) for name in sorted(ledger.rings)},
             dict(ledger.counters.dead_of),
@@ -109,6 +116,16 @@ class Watcher:
             dict(ledger.outs),
             {stream: len(splits) for stream, splits in ledger.splits.items()},
         )
+
+    def _still_there(self) -> Remote:
+        """The pipeline; read anew where its checkpoint was deleted and made again."""
+        remote = self.remote
+        identity = read_identity(remote.store)
+        if identity is None:
+            raise no_checkpoint(remote.store)
+        if identity.id != remote.id:
+            self._remote = self._log = self._history = None
+        return self.remote
 
     def _follow(self, remote: Remote) -> History:
         log, history = self._log, self._history

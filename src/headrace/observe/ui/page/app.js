@@ -2,7 +2,7 @@
 // names. Inputs keep what was typed, and open details stay open, when a view is drawn again.
 
 import { bytes, count, el, instant, isTime, lag, rate, seconds } from "/draw.js";
-import { epochsView, eventsView, graphView, lettersView, slotsView, stateResult, stateView } from "/views.js";
+import { epochsView, eventsView, graphView, lettersView, mayAsk, slotsView, stateResult, stateView } from "/views.js";
 
 const VIEWS = { graph: "Graph", slots: "Slots", epochs: "Epochs", state: "State", letters: "Dead letters", events: "Events" };
 const EVERY_MS = 1000, HIDDEN_MS = 10000;
@@ -20,7 +20,7 @@ async function read(path, options = {}) {
 function route() {
   const parts = location.hash.replace(/^#\/?/, "").split("/");
   if (parts[0] !== "p" || !/^\d+$/.test(parts[1] || "")) return { list: true };
-  return { number: Number(parts[1]), view: VIEWS[parts[2]] ? parts[2] : "graph" };
+  return { number: Number(parts[1]), view: Object.hasOwn(VIEWS, parts[2] || "") ? parts[2] : "graph" };
 }
 
 async function refresh() {
@@ -37,19 +37,35 @@ async function refresh() {
   } catch (error) {
     freshness.classList.add("old");
     freshness.textContent = lastRead ? `no answer since ${new Date(lastRead).toLocaleTimeString()}` : "no answer";
-    if (!lastRead) main.replaceChildren(el("p", { class: "card alert" }, String(error.message || error)));
+    if (shownRoute !== nameOf(where)) {
+      main.replaceChildren(el("p", { class: "card alert" }, String(error.message || error)));
+      shownRoute = "";
+    }
   }
   timer = setTimeout(refresh, document.hidden ? HIDDEN_MS : EVERY_MS);
 }
 
+const nameOf = (where) => (where.list ? "list" : `${where.number}/${where.view}`);
+
 function draw(where, found) {
-  const name = where.list ? "list" : `${where.number}/${where.view}`;
-  if (name === shownRoute && where.view === "state") { drawHead(found, where); return; }
-  const same = name === shownRoute, kept = same ? keep() : null;
+  const name = nameOf(where), same = name === shownRoute;
+  if (same && inHand()) { freshness.textContent = "waits for your hand"; return; }
+  if (same && document.getElementById("state-result")) { drawHead(found, where); return; }
+  const kept = same ? keep() : null;
   main.replaceChildren(...(where.list ? list(found) : pipeline(found, where)));
   if (kept) restore(kept);
   else { window.scrollTo(0, 0); showTab(); }
   shownRoute = name;
+}
+
+// A press, or a selection of text, is lost where the element under it is made anew.
+let pressed = false;
+window.addEventListener("pointerdown", () => { pressed = true; });
+for (const kind of ["pointerup", "pointercancel", "blur"]) window.addEventListener(kind, () => { pressed = false; });
+
+function inHand() {
+  const chosen = window.getSelection();
+  return pressed || (chosen && !chosen.isCollapsed && main.contains(chosen.anchorNode));
 }
 
 // On a phone the tabs are wider than the window: shows the current one whole.
@@ -70,8 +86,8 @@ function keep() {
 function restore({ active, values, open, scrolled }) {
   main.querySelectorAll("input[data-key]").forEach((e) => {
     if (e.dataset.key in values) e.value = values[e.dataset.key];
-    if (active && e.dataset.key === active) e.focus();
   });
+  main.querySelectorAll("[data-key]").forEach((e) => { if (active && e.dataset.key === active) e.focus({ preventScroll: true }); });
   main.querySelectorAll("details[data-key]").forEach((e) => { if (open[e.dataset.key]) e.open = true; });
   main.querySelectorAll(".scroll").forEach((e, at) => { e.scrollLeft = scrolled[at] || 0; });
 }
@@ -117,10 +133,10 @@ function behindNow(watermark, wall) {
 }
 
 function buttons(found) {
-  if (found.read_only || !["running", "paused"].includes(found.overview.state)) return [];
+  if (!mayAsk(found)) return [];
   const paused = found.overview.state === "paused";
-  return [paused ? el("button", { class: "main", onclick: () => ask({ verb: "resume" }) }, "Resume")
-    : el("button", { onclick: () => ask({ verb: "pause" }, "Pause the pipeline after its current epoch?") }, "Pause")];
+  return [paused ? el("button", { class: "main", "data-key": "pause", onclick: () => ask({ verb: "resume" }) }, "Resume")
+    : el("button", { "data-key": "pause", onclick: () => ask({ verb: "pause" }, "Pause the pipeline after its current epoch?") }, "Pause")];
 }
 
 function drawHead(found, where) {
@@ -136,7 +152,7 @@ function pipeline(found, where) {
   const dead = found.overview.dead, trouble = found.status && found.status.outage ? "!" : "";
   const badge = { letters: dead ? count(dead) : "", events: trouble };
   const tabs = el("nav", { class: "tabs scroll" }, Object.entries(VIEWS).map(([view, title]) => el("a", {
-    href: `#/p/${where.number}/${view}`, "aria-current": view === where.view ? "page" : null,
+    href: `#/p/${where.number}/${view}`, "aria-current": view === where.view ? "page" : null, "data-key": `tab-${view}`,
   }, title, badge[view] ? el("span", { class: "badge" }, badge[view]) : null)));
   const body = { graph: graphView, epochs: epochsView, letters: lettersView, events: eventsView,
     slots: (seen) => slotsView(seen, ask), state: (seen) => stateView(seen, lookUp) }[where.view](found);

@@ -120,13 +120,13 @@ function figuresOf(seen, name) {
   const told = status && status.computations[name];
   const kind = status && status.graph.find((p) => p.name === name);
   const source = kind && kind.kind === "source";
-  const known = seen.overview && seen.overview.computations[name];
+  const known = seen.overview && seen.overview.computations[name], ring = seen.rings[name];
   // From the log, as `newest` is: what the leader has told last may be an epoch older.
   const watermark = known ? known.watermark : source ? seen.outs[name] || 0 : told ? told.watermark : 0;
   return {
     rate: status && status.phase !== "ended" ? status.rates[name] : undefined,
     records: seen.records_of[name] || 0, watermark, lag: lag(watermark, seen.newest), source,
-    state: told ? told.state_bytes : 0, slots: known ? known.slots : 0, busy: busyOf(seen, name),
+    state: ring ? ring.slots.reduce((sum, slot) => sum + slot[3], 0) : 0, slots: known ? known.slots : 0, busy: busyOf(seen, name),
     late: told ? told.late : 0, dead: seen.dead_of[name] || 0, told,
     hit: known && known.hit_rate !== null ? known.hit_rate : null,
   };
@@ -194,18 +194,20 @@ function ringCard(seen, name, ring, ask) {
       el("div", {}, drawRing(ring, busy, top)),
       el("div", { style: { flex: "1 1 320px", "min-width": "0" } },
         el("div", { class: "heat" }, ring.slots.slice(0, 512).map((s) => cell(s, top))))),
-    el("details", { "data-key": `slots-${name}` }, el("summary", { class: "small soft" }, "The ten busiest slots"),
+    el("details", { "data-key": `slots-${name}` }, el("summary", { class: "small soft", "data-key": `ten-${name}` }, "The ten busiest slots"),
       table([["slot", "num"], ["busy", "num"], ["key space", "num"], ["state", "num"], ["segments", "num"], ["carried", "num"], ["limit", "num"]],
         sorted.slice(0, 10).map((s) => [s[0], s[1] === null ? "-" : percent(s[1]), percent(s[2]), bytes(s[3]), s[4], count(s[5]), s[6] ?? "-"]), "")));
 }
 
+export const mayAsk = (seen) => !seen.read_only && ["running", "paused"].includes(seen.overview.state);
+
 function rescaleForm(seen, name, ring, ask) {
-  if (seen.read_only) return null;
+  if (!mayAsk(seen)) return null;
   const input = el("input", { type: "number", min: 1, max: 10000, value: ring.slots.length, "aria-label": `slots of ${name}`, "data-key": `rescale-${name}` });
   return el("form", { class: "line", onsubmit: (event) => {
     event.preventDefault();
     ask({ verb: "rescale", computation: name, slots: Number(input.value) }, `Give ${name} ${input.value} slots?`);
-  } }, el("label", { class: "small soft" }, "slots "), input, el("button", { type: "submit" }, "Rescale"));
+  } }, el("label", { class: "small soft" }, "slots "), input, el("button", { type: "submit", "data-key": `ask-${name}` }, "Rescale"));
 }
 
 function cell([slot, busy, share, size], top) {
