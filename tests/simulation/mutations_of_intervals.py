@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
 from headrace.engine.history.recovery import History
-from headrace.engine.upkeep import fragments, keeper
+from headrace.engine.upkeep import fragments, held, keeper, makers
 from headrace.engine.upkeep.keeper import Keeper
 from headrace.engine.upkeep.repairer import Repairer
-from headrace.errors import CorruptCheckpoint
+from headrace.errors import CorruptCheckpoint, DeltaMissing
+from headrace.log.holding import HoldingStore
 from headrace.plan.interval.state import IntervalState
-from headrace.state import cache, segment
+from headrace.state import cache, segment, view
 from headrace.store.store import Store
 
 __all__ = [
     "checkpoints_come_before_their_fragments",
     "deltas_are_found_by_slot_and_epoch",
     "fragments_are_of_the_present",
+    "fragments_lack_what_their_executor_has_not",
+    "held_deltas_go_before_their_checkpoint",
     "repairs_are_not_compared",
     "repairs_plan_again",
     "sources_are_released_at_the_commit",
     "the_window_forgets_the_checkpoint",
 ]
 
-NEEDS = dict.fromkeys(__all__, ("written state lost",))
+ON_EXECUTORS = (
+    "fragments_lack_what_their_executor_has_not",
+    "held_deltas_go_before_their_checkpoint",
+)
+"""These need executors with disks of their own, which only checkpoints in object stores have."""
+NEEDS = dict.fromkeys(__all__, ("written state lost",)) | dict.fromkeys(
+    ON_EXECUTORS, ("executors lost",)
+)
 ONLY = {"deltas_are_found_by_slot_and_epoch": "dice", "repairs_are_not_compared": "dice"}
 
 
@@ -111,13 +121,13 @@ def repairs_are_not_compared() -> Iterator[None]:
 @contextmanager
 def fragments_are_of_the_present() -> Iterator[None]:
     """M3: a fragment has changes of epochs after its checkpoint; a repair makes them twice."""
-    merged = keeper.make_fragment
+    merged = makers.make_fragment
 
     def begin(self: Keeper, found: Any) -> None:
         ledger = self._history.ledger
         rings = {name: ref.version for name, ref in ledger.rings.items()}
         at = max(ledger.epoch - 1, ledger.interval.checkpoint)
-        self._under_way = keeper._Checkpoint(at, found.late, ledger.epoch + 1, rings)
+        self._under_way = keeper._Checkpoint(at, found, ledger.epoch + 1, rings)
         self._go_on()
 
     def of_now(store: Store, job: Any) -> Any:
@@ -125,10 +135,51 @@ def fragments_are_of_the_present() -> Iterator[None]:
         run = tuple(entry for entry in job.entries if entry.last_epoch >= since)
         return merged(store, job._replace(run=run))._replace(job=job)
 
-    with patch.object(Keeper, "_begin", begin), patch.object(keeper, "make_fragment", of_now):
+    with patch.object(Keeper, "_begin", begin), patch.object(makers, "make_fragment", of_now):
         yield
 
 
 def the_window_forgets_the_checkpoint() -> AbstractContextManager[Any]:
     """M3: commits, deltas and input since the last checkpoint are not kept for repairs."""
     return patch.object(IntervalState, "durable", lambda self, epoch: epoch)
+
+
+@contextmanager
+def held_deltas_go_before_their_checkpoint() -> Iterator[None]:
+    """M2: an executor deletes a delta before a checkpoint has it, and its slot goes on without."""
+    opened, release = cache.WorkerCache._open_all, HoldingStore.release
+
+    def without(self: cache.WorkerCache, store: Store, entries: Any) -> dict[str, segment.Segment]:
+        found: dict[str, segment.Segment] = {}
+        for entry in entries:
+            with suppress(DeltaMissing):
+                found |= opened(self, store, [entry])
+        return found
+
+    def early(self: HoldingStore, before: int) -> None:
+        release(self, before + 1)
+
+    def known(self: view.SlotView, entries: Any, *given: Any) -> None:
+        made(self, [each for each in entries if each.segment in given[-1]], *given)
+
+    made = view.SlotView.__init__
+    with (
+        patch.object(cache.WorkerCache, "_open_all", without),
+        patch.object(HoldingStore, "release", early),
+        patch.object(view.SlotView, "__init__", known),
+    ):
+        yield
+
+
+@contextmanager
+def fragments_lack_what_their_executor_has_not() -> Iterator[None]:
+    """M3: a task that makes a fragment leaves out the deltas that it does not find."""
+    made = held.make_fragment
+
+    def of_what_is_there(store: Store, job: Any) -> Any:
+        lost = set(held.missing(store, [e.segment for e in job.run if e.written]))
+        run = tuple(entry for entry in job.run if entry.segment not in lost)
+        return made(store, job._replace(run=run or job.run))._replace(job=job)
+
+    with patch.object(held, "make_fragment", of_what_is_there):
+        yield

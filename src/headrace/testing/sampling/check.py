@@ -40,6 +40,8 @@ class SampledInput(msgspec.Struct, frozen=True):
     """How many splits were read."""
     splits_known: int
     """How many splits the source has."""
+    parts: tuple[tuple[str, int], ...] = ()
+    """Where `sources.then` makes one of several sources: each, and how many records it gave."""
 
 
 class SampledStream(msgspec.Struct, frozen=True):
@@ -107,6 +109,7 @@ def check_pipeline(
                 counters.records_of.get(name, 0),
                 len(source.sampled),
                 source.known,
+                parts if len(parts := source.records_of_parts()) > 1 else (),
             )
             for name, source in h.sampled.items()
         }

@@ -62,7 +62,7 @@ class Simulation:
         self.code_version = 1
         self.tuning = Tuning(chance)
         self.disk = SimulatedDisk()
-        self.written = WrittenState(chance, self.disk, ROOT, lambda: self.substrate.lose_workers())
+        self.written = WrittenState(chance, self.disk, ROOT, lambda: self.workers)
         self.tuning.limits = self.written.limits(self.tuning.limits)
         self.stopped = False  # by unlogged dice that gave another result in a repair
         self._uptime = 0
@@ -128,7 +128,8 @@ class Simulation:
         self.topology = Topology(replace(graph, injectors=injectors, outlets=outlets))
         self.store = self.new_store()
         count = self.chance.random.randint(1, 3)
-        self.workers = Workers(self.topology, self.store, self.chance, count, self.opens)
+        made = self.written.executors_on(self.system, self.new_store)
+        self.workers = Workers(self.topology, self.store, self.chance, count, self.opens, made)
         self.substrate = SimulatedSubstrate(self.topology, self.workers, self.chance)
         self.log = LogChecker(
             self.disk, ROOT, self.tuning.limits.log_directory_entries, self.tuning.retain_epochs
@@ -141,8 +142,7 @@ class Simulation:
         if kinds.LOAD_MOVES in self.chance.kinds:
             self.log.watch_load(self.tuning.elasticity(self.substrate.parallelism))
         may_lose = [n for n, o in outlets.items() if self.topology.is_at_most_once(o.stream)]
-        reader = ManifestConsumer if self._stores_output else Consumer
-        self.consumer = reader(
+        self.consumer = (ManifestConsumer if self._stores_output else Consumer)(
             self.disk, self.log, roots, may_lose, self.chance, self.workload.appeared
         )
         self.deliveries = Deliveries(self.log, self.consumer, self._teller)
@@ -197,7 +197,7 @@ class Simulation:
         meets = self._interference
         store = SimulatedObjectStore(self.requests.server, root, self.system, meets.request)
         store.seen, store.pause = self._seen, lambda seconds: meets.naps()
-        return store
+        return self.written.far(store)
 
     def _seen(self, path: str, data: bytes) -> bytes:
         """The bytes that the running process sees."""

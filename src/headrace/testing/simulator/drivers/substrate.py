@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from headrace.engine.jobs.order_parts import PartsWriter
+from headrace.engine.upkeep.held import HeldDeltas
 from headrace.limits import Limits
 from headrace.pipeline.graph.topology import Topology
 from headrace.plan.decisions.stragglers import WorkMark
@@ -26,7 +29,13 @@ from headrace.testing.simulator.drivers.workers import Hook, TaskDied, Worker, W
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.faults.measurements import Measurements
-from headrace.worker.exchange.envelope import REPORT, Envelope, decode_report, tasks_at
+from headrace.worker.exchange.envelope import (
+    REPORT,
+    Envelope,
+    decode_report,
+    encode_report,
+    tasks_at,
+)
 from headrace.worker.level import run_level
 from headrace.worker.overload.marks import write_mark
 from headrace.worker.reader import run_reader
@@ -48,6 +57,7 @@ _POINTS = {
     SEALING: ("before-segment-write", "after-segment-write"),
     CALLING: ("after-intent-write", "after-call", "after-result-write"),
 }
+_OF_INTERVALS = (kinds.WRITTEN_STATE_LOST, kinds.EXECUTORS_LOST)
 _TRIES_MAX = 4
 _SMALL_PARTS = Limits(order_slots_min=0, order_parts=3, shard_slots=1)
 
@@ -66,6 +76,8 @@ class SimulatedSubstrate:
     def __init__(self, topology: Topology, workers: Workers, chance: Chance) -> None:
         self.topology = topology
         self._workers = workers
+        self._executors = workers.executors
+        self.held: HeldDeltas | None = workers.executors
         self._chance = chance
         self.measured = Measurements(chance)
         self.zombies: list[tuple[str, Work]] = []
@@ -115,6 +127,10 @@ class SimulatedSubstrate:
                 "again: slots that lost nothing run twice"
             )
         self._torn.discard(job)
+        if task.repairs is not None:
+            self._chance.note(f"{len(task.repairs)} units of epoch {task.plan.epoch} run again")
+        if self._executors is not None:
+            self._executors.begins(task)
         sent = self._send(task)
         rows: Rows = []
         for number in range(len(task.plan.reads)):
@@ -181,10 +197,6 @@ class SimulatedSubstrate:
             self.zombies.append((f"slot {label} of epoch {task.plan.epoch}", work))
             raise JobAborted("the job was cancelled")
 
-    def lose_workers(self) -> None:
-        """All workers are lost; cold ones take their places."""
-        self._workers.lose_all()
-
     def excuse(self) -> None:
         """A sink refused an epoch's weak rows before its commit: the job may run again."""
         self._whole.clear()
@@ -238,15 +250,15 @@ class SimulatedSubstrate:
         if chance.strikes(kinds.TASK_IS_A_ZOMBIE, "task"):
             chance.note(f"{name} hangs; another takes its place")
             self.zombies.append((name, work))
-        rows = self._until_done(task, level, name, work)
+        rows = self._until_done(task, level, number, name, work)
         if chance.strikes(kinds.TASK_RUNS_TWICE, "task"):
             chance.note(f"{name} runs twice, both outputs arrive")
-            again = self._until_done(task, level, name, work)
+            again = self._until_done(task, level, number, name, work)
             self._compare(task, rows, again)
             return rows + again
         if chance.strikes(kinds.MIXED_ATTEMPTS, "task"):
             chance.note(f"{name} is run again; some consumers have seen its first output")
-            again = self._until_done(task, level, name, work)
+            again = self._until_done(task, level, number, name, work)
             self._compare(task, rows, again)
             return self._mixed(rows, again)
         if rows and chance.strikes(kinds.OUTPUT_LOST, "task"):
@@ -256,18 +268,19 @@ class SimulatedSubstrate:
             return [row for row in rows if row is not lost]
         return rows
 
-    def _until_done(self, task: WorkOrder, level: int, name: str, work: Work) -> Rows:
-        chance = self._chance
+    def _until_done(self, task: WorkOrder, level: int, number: int, name: str, work: Work) -> Rows:
+        chance, executors = self._chance, self._executors
         for _ in range(_TRIES_MAX):
             moment = ""
             if chance.strikes(kinds.TASK_DIES, "task"):
                 moment = chance.choice(self._moments)
                 chance.note(f"{name} dies {moment}")
-            elif chance.strikes(kinds.WRITTEN_STATE_LOST, "try"):
+            elif any(chance.strikes(kind, "try") for kind in _OF_INTERVALS):
                 moment = AFTER  # its delta stays behind, and another try makes another one
                 chance.note(f"{name} dies {moment}")
+            home = executors.home(number) if executors is not None and level else None
             try:
-                with self._workers.taken() as worker:
+                with self._workers.taken(home) as worker:
                     if moment == BEFORE:
                         raise TaskDied
                     if moment == DURING:
@@ -275,6 +288,8 @@ class SimulatedSubstrate:
                     if moment in _POINTS:
                         self._dies_at = chance.choice(_POINTS[moment])
                     rows = work(worker)
+                    if executors is not None:
+                        executors.ended(worker.executor, task)
                     self._remember(task, level, rows, worker)
                     if moment == AFTER:
                         raise TaskDied
@@ -311,9 +326,19 @@ class SimulatedSubstrate:
 def _equal(first: Rows, second: Rows) -> bool:
     """Whether two attempts made the same output, byte for byte."""
     one, other = (
-        sorted((r.partition, r.header.kind, r.body) for r in rows) for rows in (first, second)
+        sorted((r.partition, r.header.kind, _plain(r)) for r in rows) for rows in (first, second)
     )
     return one == other
+
+
+def _plain(row: Envelope) -> bytes:
+    """The body of a row; where a delta lies is no part of an output (M2)."""
+    if row.header.kind != REPORT:
+        return row.body
+    report = decode_report(row.body)
+    if report.delta is None or not report.delta.written:
+        return row.body
+    return encode_report(replace(report, delta=replace(report.delta, written=False)))
 
 
 def _failed(rows: Rows) -> bool:

@@ -24,6 +24,7 @@ from headrace.state.cache import WorkerCache
 from headrace.state.slots import OpenSlot
 from headrace.store.store import Store
 from headrace.testing.simulator.checkers.warmth import Rebuilt
+from headrace.testing.simulator.drivers.executors import SimulatedExecutors
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.worker.records.context import HookContext
@@ -89,6 +90,7 @@ class Worker(Runtime):
         self.dies_after: int | None = None
         """After how many more hooks the running task dies."""
         self.busy = False
+        self.executor = 0
         self.parts = PartsReader()
 
     def live(self, node: Node) -> Live:
@@ -142,14 +144,29 @@ class Workers:
         chance: Chance,
         count: int,
         opens: OpenState | None = None,
+        executors: SimulatedExecutors | None = None,
     ) -> None:
+        """`executors`: those that have disks of their own; None: where a worker is does not
+        matter."""
         self._topology, self._store, self._chance = topology, store, chance
         self._opens = opens
+        self.executors = executors
         self._rebuilt: list[Rebuilt] = []
-        self._pool = [self._cold() for _ in range(count)]
+        self._pool = [self._cold(number) for number in range(count)]
 
-    def _cold(self) -> Worker:
-        return Worker(self._topology, self._store, self._rebuilt, self._opens)
+    def _cold(self, number: int = 0) -> Worker:
+        executors = self.executors
+        if executors is None:
+            return Worker(self._topology, self._store, self._rebuilt, self._opens)
+        executor = number % executors.count
+        made = Worker(self._topology, executors.store(executor), self._rebuilt, self._opens)
+        made.executor = executor
+        return made
+
+    def lose_executor(self, executor: int) -> None:
+        """The workers of an executor are lost; a task that is running goes on as a zombie's does,
+        and its worker is not used again."""
+        self._pool = [worker for worker in self._pool if worker.executor != executor]
 
     def take_rebuilt(self) -> list[Rebuilt]:
         """The slots that workers have built again since the last call."""
@@ -166,14 +183,17 @@ class Workers:
         self._pool = [worker if worker.busy else self._cold() for worker in self._pool]
 
     @contextmanager
-    def taken(self) -> Iterator[Worker]:
-        """A free worker, or a new one. The worker of a task that dies may die too."""
+    def taken(self, executor: int | None = None) -> Iterator[Worker]:
+        """A free worker, or a new one; of this executor. The worker of a task that dies may die
+        too."""
         free = [worker for worker in self._pool if not worker.busy]
+        if executor is not None:
+            free = [worker for worker in free if worker.executor == executor]
         if self._chance.strikes(kinds.WORKER_LOST, "task") or not free:
             if free:
                 self._pool.remove(self._chance.choice(free))
                 self._chance.note("a worker is lost; a cold one takes its place")
-            free = [self._cold()]
+            free = [self._cold(executor or 0)]
             self._pool += free
         worker = self._chance.choice(free)
         worker.busy, worker.hooks, worker.dies_after = True, [], None

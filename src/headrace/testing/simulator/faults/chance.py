@@ -18,6 +18,8 @@ from typing import TypeVar
 from headrace.testing.simulator.faults.kinds import (
     COMPACTION_ASKED,
     DISK,
+    EXECUTORS_LOST,
+    EXECUTORS_SHARE,
     KINDS,
     LEASE_FAILS,
     OBJECTS,
@@ -68,15 +70,20 @@ class Chance:
         self.budget = self.random.randint(2, 12)
         share = self.random.choice((0.08, 0.13, 0.13, 0.2, 0.2, 0.3, 0.4))
         faces = (None, self.face)
-        inner = _picked(draws, (k for k in KINDS if not k.around and k.face in faces), share)
+        known = [kind for kind in KINDS if not kind.apart]
+        inner = _picked(draws, (k for k in known if not k.around and k.face in faces), share)
         if self.face == OBJECTS and Random(f"{self.seed} requests").random() < 0.7:
-            own = _picked(draws, (k for k in KINDS if k.face == OBJECTS), 0.0)
+            own = _picked(draws, (k for k in known if k.face == OBJECTS), 0.0)
             inner = [*own, *(kind for kind in inner if kind not in own)]
         meets = Random(f"{self.seed} around")
+        lost = Random(f"{self.seed} {EXECUTORS_LOST.name}").random() < EXECUTORS_SHARE
+        if self.face == OBJECTS and lost and not wanted:
+            inner.append(EXECUTORS_LOST)
+            self.budget += 5
         if meets.random() >= 0.33 and not wanted:
             self.kinds = frozenset(inner)
             return
-        around = _picked(draws, (k for k in KINDS if k.around), meets.choice((0.1, 0.3, 0.5)))
+        around = _picked(draws, (k for k in known if k.around), meets.choice((0.1, 0.3, 0.5)))
         if wanted:
             around = [kind for kind in KINDS if kind.name in wanted]
         if LEASE_FAILS in around:
@@ -90,7 +97,8 @@ class Chance:
         own = [kind for kind in KINDS if kind.face == STATE_STORE and dice.random() < 0.6]
         if dice.random() < 0.7:
             own.append(RIVAL_DRIVER)
-        inner = [k for k in self.kinds if not k.around and k != WRITTEN_STATE_LOST]
+        refused = (WRITTEN_STATE_LOST, EXECUTORS_LOST)
+        inner = [k for k in self.kinds if not k.around and k not in refused]
         self.kinds = frozenset((*inner, *own))
         self.budget += 10
 

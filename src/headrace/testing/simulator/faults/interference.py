@@ -144,8 +144,9 @@ class Interference:
         place = "stop" if self.log.control.stop == "asked" else "entry"
         if failpoint in _ASKED and self._chance.strikes(kinds.REQUESTER, place):
             life.die(failpoint)
-        if failpoint in _KEEPING and self._chance.strikes(kinds.WRITTEN_STATE_LOST, "driver"):
-            life.die(failpoint)
+        for kind in (kinds.WRITTEN_STATE_LOST, kinds.EXECUTORS_LOST):
+            if failpoint in _KEEPING and self._chance.strikes(kind, "driver"):
+                life.die(failpoint)
         rare = self.requests is not None and failpoint == "after-record-write"
         if rare and self._chance.strikes(kinds.DRIVER_DIES, "marker"):
             life.die(failpoint)

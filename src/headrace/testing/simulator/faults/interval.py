@@ -18,9 +18,14 @@ from headrace.limits import Limits
 from headrace.model.source import Timing
 from headrace.plan.interval.cadence import Cadence
 from headrace.plan.options import COMMITTED, DURABLE, Options
+from headrace.store.store import Store
+from headrace.system import System
+from headrace.testing.simulator.drivers.executors import SimulatedExecutors
+from headrace.testing.simulator.drivers.workers import Workers
 from headrace.testing.simulator.faults import kinds
 from headrace.testing.simulator.faults.chance import Chance
 from headrace.testing.simulator.machine.disk import Directory, File, SimulatedDisk
+from headrace.testing.simulator.machine.objects import SimulatedObjectStore
 from headrace.testing.simulator.workloads.source import SimulatedSource
 
 
@@ -28,16 +33,31 @@ class WrittenState:
     """The intervals of a schedule's drivers, and the loss of what they have only written."""
 
     def __init__(
-        self, chance: Chance, disk: SimulatedDisk, root: str, lose_workers: Callable[[], None]
+        self, chance: Chance, disk: SimulatedDisk, root: str, workers: Callable[[], Workers]
     ) -> None:
-        """`lose_workers`: all workers are lost with their caches, so that a loss is noticed."""
+        """`workers` are lost with their caches, so that a loss is noticed."""
         self._chance, self._disk, self._root = chance, disk, root
-        self._lose_workers = lose_workers
+        self._workers = workers
         self.dice = Random(f"{chance.seed} interval")
-        self.is_on = kinds.WRITTEN_STATE_LOST in chance.kinds
+        self.held = kinds.EXECUTORS_LOST in chance.kinds and chance.face == kinds.OBJECTS
+        """Whether what is only written lies on executors' own disks."""
+        self.executors: SimulatedExecutors | None = None
+        self.is_on = kinds.WRITTEN_STATE_LOST in chance.kinds or self.held
         self._deliver = DURABLE if self.dice.random() < 0.2 else COMMITTED
         self.lost = 0
         """How many deltas were lost or torn."""
+
+    def executors_on(self, system: System, far: Callable[[], Store]) -> SimulatedExecutors | None:
+        """Executors on whose disks lies what is only written; None where a directory has it."""
+        if self.held:
+            self.executors = SimulatedExecutors(self._chance, self._disk, system, far)
+            self.lost = 1  # from outside nobody reaches these disks
+        return self.executors
+
+    def far(self, store: SimulatedObjectStore) -> SimulatedObjectStore:
+        """An object store; what is not in it may lie on executors' disks, as readers know."""
+        store.is_shared = self.held
+        return store
 
     def limits(self, limits: Limits) -> Limits:
         """Most schedules let nothing ride: what rides is durable with its commit."""
@@ -58,6 +78,8 @@ class WrittenState:
         every = self.dice.choice(
             (Cadence(2), Cadence(3), Cadence(3), Cadence(5), Cadence(None, 3.0), Cadence(1))
         )
+        if self.executors is not None and self.dice.random() < 0.4:
+            self._lose_executors(range(self.executors.count))
         self._chance.note(
             f"the next driver keeps state every {every}; sinks get it {self._deliver}"
         )
@@ -67,6 +89,9 @@ class WrittenState:
         """Between two turns: files vanish, or are torn; returns whether the power fails, too."""
         if not self.is_on:
             return False
+        if self.executors is not None:
+            self._lose_executors((), turn=True)
+            return False
         if self._chance.strikes(kinds.WRITTEN_STATE_LOST, "turn"):
             self._lose()
         return self._chance.strikes(kinds.WRITTEN_STATE_LOST, "power")
@@ -74,7 +99,14 @@ class WrittenState:
     def after_power_loss(self) -> None:
         """Workers had their caches in memory."""
         if self.is_on:
-            self._lose_workers()
+            self._workers().lose_all()
+
+    def _lose_executors(self, numbers: Sequence[int], *, turn: bool = False) -> None:
+        """Executors are lost with their disks, and with their workers."""
+        if self.executors is not None:
+            lost = self.executors.turn() if turn else self.executors.lose(numbers)
+            for number in lost:
+                self._workers().lose_executor(number)
 
     def _lose(self) -> None:
         at_risk = self._unsynced(f"{self._root}/state")
@@ -89,7 +121,7 @@ class WrittenState:
             else:
                 file.data = file.data[: self.dice.randint(0, len(file.data))]
         self.lost += lost
-        self._lose_workers()
+        self._workers().lose_all()
         self._chance.note(f"executors are lost with their disks: {lost} of {len(at_risk)} deltas")
 
     def _unsynced(self, path: str) -> list[tuple[str, File]]:

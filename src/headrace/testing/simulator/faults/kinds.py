@@ -26,15 +26,22 @@ class FaultKind:
     """Whether it strikes only drivers with a lease and retries, as `headrace run` starts them."""
     face: str | None = None
     """The face that has it; None where both have."""
+    apart: bool = False
+    """Whether it is chosen by dice of its own, so that other schedules keep their kinds."""
 
 
 KINDS: list[FaultKind] = []
 
 
 def _kind(
-    name: str, likely: Mapping[str, float], *, around: bool = False, face: str | None = None
+    name: str,
+    likely: Mapping[str, float],
+    *,
+    around: bool = False,
+    face: str | None = None,
+    apart: bool = False,
 ) -> FaultKind:
-    KINDS.append(kind := FaultKind(name, likely, around, face))
+    KINDS.append(kind := FaultKind(name, likely, around, face, apart))
     return kind
 
 
@@ -75,6 +82,24 @@ LOAD_MOVES = _kind("load moves", {"epoch": 0.3})
 WRITTEN_STATE_LOST = _kind(
     "written state lost", {"turn": 0.3, "power": 0.06, "try": 0.03, "driver": 0.1}, face=DISK
 )
+EXECUTORS_LOST = _kind(
+    "executors lost",
+    {
+        "turn": 0.15,
+        "task": 0.03,
+        "move": 0.05,
+        "swap": 0.04,
+        "disk": 0.03,
+        "fragment": 0.1,
+        "look": 0.2,
+        "try": 0.03,
+        "driver": 0.1,
+    },
+    face=OBJECTS,
+    apart=True,
+)
+EXECUTORS_SHARE = 0.12
+"""How often a schedule over an object store has an interval, and executors with disks."""
 
 STANDBY_DRIVER = _kind("standby driver", {"turn": 0.15}, around=True)
 LEASE_FAILS = _kind("lease fails", {"read": 0.2, "file": 0.1}, around=True)

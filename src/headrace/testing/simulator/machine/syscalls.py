@@ -69,7 +69,10 @@ class Syscalls(Filesystem):
         name = str(path)
         if self.gate("open", name) is not None:
             raise _failed("open", name)
-        return self._descriptor(self.disk.directory(name), name)
+        found = self.disk.find(name)
+        return self._descriptor(
+            found if isinstance(found, File) else self.disk.directory(name), name
+        )
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
         file, path = self._open[descriptor]

@@ -77,9 +77,7 @@ class SimulatedSystem(System):
     def thread(self, target: Callable[[], None], name: str) -> SimulatedThread:
         return SimulatedThread(self.running, target)
 
-    def executor(
-        self, name: str, threads: int = 1, *, low_priority: bool = False
-    ) -> SimulatedExecutor:
+    def executor(self, name: str, threads: int = 1) -> SimulatedExecutor:
         return SimulatedExecutor(self.running)
 
     def run_within(
