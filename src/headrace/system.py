@@ -11,14 +11,12 @@ directly: no simulation runs them.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
 import secrets
 import shutil
 import stat
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -33,8 +31,6 @@ from headrace.limits import LIMITS, Limits
 
 AnyPath = str | os.PathLike[str]
 _Given = TypeVar("_Given")
-_LOW_PRIORITY = 10
-"""The nice value of threads that others go before."""
 
 
 class Filesystem:
@@ -55,7 +51,7 @@ class Filesystem:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
     def open_directory(self, path: AnyPath) -> int:
-        """The descriptor of a directory, to sync it."""
+        """The descriptor of a directory, or of a file that is there, to sync it."""
         return os.open(path, os.O_RDONLY)
 
     def write(self, descriptor: int, data: bytes | memoryview) -> int:
@@ -201,25 +197,19 @@ class System:
         """A thread that does not keep the process alive."""
         return threading.Thread(target=target, name=name, daemon=True)
 
-    def executor(self, name: str, threads: int = 1, *, low_priority: bool = False) -> Executor:
+    def executor(self, name: str, threads: int = 1) -> Executor:
         """Threads that do what is submitted to them; one thread does it in order.
 
-        `low_priority`: other work of this machine goes first.
+        They have the priority of all others: a thread of low priority that waits for a processor
+        may hold the interpreter's lock meanwhile, and then all others wait for it.
         """
-        return ThreadPoolExecutor(threads, name, initializer=_lower if low_priority else None)
+        return ThreadPoolExecutor(threads, name)
 
     def run_within(
         self, timeout_s: float, act: Callable[[], _Given], leave: Callable[[], None]
     ) -> _Given:
         """The result of `act`; after a timeout it calls `leave` and raises TimeoutError."""
         return run_within(timeout_s, act, leave)
-
-
-def _lower() -> None:
-    """Lowers the priority of this thread, where the operating system has one for each thread."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOW_PRIORITY)
 
 
 REAL = System()

@@ -43,6 +43,9 @@ ALLOWED = {
         "engine/spark/tasks.py",
         "cloudpickle",
     ): "opens what engine/spark/shipping/shipment.py pickled, which Spark carries",
+    ("engine/spark/held/deltas.py", "pickle"): "packs what tasks are to do with held deltas",
+    ("engine/spark/held/functions.py", "pickle"): "opens that in the task, and packs its answer",
+    ("engine/upkeep/held.py", "pickle"): "opens the answer, which Spark has carried back",
     (
         "worker/records/key_records.py",
         "pickle",
