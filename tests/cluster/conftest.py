@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 from tests.spark.support import environment
 
 from headrace.bench.cluster import Cluster, cluster, wait_for
+from headrace.engine.spark.anchors import PLACES
+from headrace.engine.spark.tasks import tell_place
 
 EXECUTORS = 4
 
@@ -64,11 +66,21 @@ def session_of(clustered: Cluster) -> Iterator[Callable[..., SparkSession]]:
 
 @pytest.fixture
 def spark(clustered: Cluster, session_of: Callable[..., SparkSession]) -> SparkSession:
-    """The session, with all of its executors there, and known to it."""
+    """The session, with all of its executors there, known to it, and at work.
+
+    On a busy machine Spark counts an executor long before it gives it a task.
+    """
     session = session_of()
     clustered.ready()
     context = session.sparkContext
     wait_for(lambda: context.defaultParallelism >= EXECUTORS, "all executors to have registered")
+    numbers = session.range(0, EXECUTORS, 1, EXECUTORS)
+
+    def all_answer() -> bool:
+        told = numbers.mapInArrow(tell_place, PLACES).collect()
+        return len({row["executor"] for row in told}) == EXECUTORS
+
+    wait_for(all_answer, "an answer of every executor")
     return session
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.spark.anchors import REST_S, Anchor, Anchors
+from headrace.engine.spark.anchors import BUILDS_MAX, REST_S, Anchor, Anchors
 
 TOO_LONG_S = 10.0
 
@@ -36,6 +36,8 @@ class Session:
         self.jobs: list[int] = []
         self.warm = threading.Event()
         self.fails = False
+        self.idle = 0
+        """Executors whose cores Spark counts, and to which it gives no tasks."""
 
     def range(self, first: int, last: int, step: int, tasks: int) -> Session:
         self.jobs.append(tasks)
@@ -48,7 +50,8 @@ class Session:
         assert self.warm.wait(TOO_LONG_S)
         if self.fails:
             raise RuntimeError("a test")
-        return []
+        tasks = self.jobs[-1]
+        return [(task, f"executor {task % (tasks - self.idle)}") for task in range(tasks)]
 
 
 class Frame:
@@ -121,11 +124,19 @@ def until_changed(anchors: Placed) -> Anchor:
 
 
 def until_looked(anchors: Placed) -> None:
-    """Until the end of the small job was noticed."""
-    end = time.monotonic() + TOO_LONG_S
-    while anchors._warm_up is not None:
-        assert time.monotonic() < end, "the small job has not ended"
+    """Until the end of the small jobs was noticed."""
+
+    def noticed() -> bool:
         assert not anchors.refresh()
+        return anchors._warm_up is None
+
+    until(noticed, "the end of the small jobs")
+
+
+def until(happened: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + TOO_LONG_S
+    while not happened():
+        assert time.monotonic() < end, f"{what} did not come"
         time.sleep(0.005)
 
 
@@ -167,6 +178,53 @@ def test_a_death_beside_a_cold_executor_is_seen_at_once(
     assert anchors.home == ("b", "b", "b"), "nothing is built while one is cold"
     session.warm.set()
     assert until_changed(anchors).home == ("a", "b", "c")
+
+
+def test_small_jobs_go_on_until_every_executor_has_answered(
+    anchors: Placed, session: Session
+) -> None:
+    session.idle = 1
+    session.warm.set()
+    anchors.refresh()
+    until(lambda: len(session.jobs) >= 2, "another small job")
+    assert not anchors.refresh()
+    assert anchors.home == ("a", "b", "a"), "nothing is built while one has not answered"
+    session.idle = 0
+    assert until_changed(anchors).home == ("a", "b", "c")
+
+
+def test_an_executor_that_dies_before_it_has_answered_is_not_waited_for(
+    anchors: Placed, session: Session, context: Context
+) -> None:
+    session.idle = 1
+    session.warm.set()
+    anchors.refresh()
+    until(lambda: len(session.jobs) >= 2, "another small job")
+    session.idle, context.defaultParallelism = 0, 2
+    until_looked(anchors)
+    assert anchors.home == ("a", "b", "a") and len(anchors.frames) == 1
+
+
+def test_tasks_that_lie_unevenly_at_first_are_spread_when_all_executors_are_warm(
+    session: Session, context: Context
+) -> None:
+    context.defaultParallelism = 3
+    anchors = Placed(session, context)
+    anchors.use(3)
+    assert anchors.home == ("a", "b", "a") and len(anchors.frames) == BUILDS_MAX
+    anchors.next = ("a", "b", "c")
+    assert not anchors.refresh()
+    session.warm.set()
+    assert until_changed(anchors).home == ("a", "b", "c")
+    assert len(anchors.frames) == BUILDS_MAX + 1
+    assert not anchors.refresh()
+
+
+def test_tasks_that_lie_evenly_at_first_need_no_small_job(
+    session: Session, context: Context
+) -> None:
+    Placed(session, context).use(3)
+    assert not session.jobs
 
 
 def test_a_small_job_that_fails_holds_nothing_up(anchors: Placed, session: Session) -> None:

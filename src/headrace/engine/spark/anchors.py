@@ -51,6 +51,8 @@ STANDBY_BUILDS_MAX = 10
 REST_S = 30.0
 """So long after an executor has left, no replicas are chosen again: most often another one comes.
 A task of the jobs that choose them would be the first task on it, which takes seconds."""
+ANSWERS_MAX, ANSWER_PAUSE_S = 60, 0.5
+"""How often, and how long apart, new executors are asked for an answer before they are given up."""
 PLACES = "task int, executor string"
 """What `tell_place` says."""
 
@@ -80,26 +82,34 @@ class Anchor:
 
 
 class WarmUp:
-    """A small job beside the epochs, after which new executors answer as fast as the others.
+    """Small jobs beside the epochs, after which new executors answer as fast as the others.
 
     The first task on an executor takes seconds: its JVM loads classes, and a Python worker starts
-    and imports modules. The job has no place of its own, so the idle executors get its tasks.
+    and imports modules. The jobs have no place of their own, so the idle executors get their tasks.
+    Spark counts the cores of an executor some time before it gives it tasks, so the jobs go on
+    until every executor has answered.
     """
 
-    def __init__(self, session: SparkSession, cores: int) -> None:
-        self._session, self._cores = session, cores
+    def __init__(self, session: SparkSession, cores: Callable[[], int], each: int) -> None:
+        self._session, self._cores, self._each = session, cores, each
         self._thread = threading.Thread(target=self._run, name="headrace-warm-up", daemon=True)
         self._thread.start()
 
     @property
     def is_done(self) -> bool:
-        """Whether the job has ended, well or not."""
+        """Whether the jobs have ended, well or not."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
-            numbers = self._session.range(0, self._cores, 1, self._cores)
-            numbers.mapInArrow(tell_place, PLACES).collect()
+            for _ in range(ANSWERS_MAX):
+                cores = self._cores()
+                numbers = self._session.range(0, cores, 1, cores)
+                told = numbers.mapInArrow(tell_place, PLACES).collect()
+                # How many cores an executor has is not always known: then one job must do.
+                if not self._each or len({row[1] for row in told}) >= cores // self._each:
+                    return
+                time.sleep(ANSWER_PAUSE_S)
         except Exception as error:  # Spark and py4j raise different types.
             _logger.debug("new executors could not be warmed up: %s", str(error)[:500])
 
@@ -120,6 +130,8 @@ class Anchors:
         self._uptime_s = uptime_s
         self._anchor: Anchor | None = None
         self._cores = 0
+        self._each = int(context.getConf().get("spark.executor.cores", "0") or 0)
+        """The cores of an executor; 0 if that is not known."""
         self._uncertain = False
         self.waits = False
         """Whether tasks are to be spread again, as soon as they need not stay where they are."""
@@ -164,12 +176,12 @@ class Anchors:
 
     def _look_around(self) -> bool:
         """Whether it is to be checked where the anchors lie; warms up executors that joined."""
-        cores = int(self._context.defaultParallelism)
+        cores = self._cores_now()
         checks = self._uncertain or cores < self._cores
         if cores < self._cores:
             self._rests_until_s = self._uptime_s() + REST_S
         if cores > self._cores:
-            self._warm_up = WarmUp(self._session, cores)
+            self._warm_up = self._warmed_up()
         elif self._warm_up is not None and self._warm_up.is_done:
             self._warm_up, self._rests_until_s, checks = None, None, True
         elif self._rests_until_s is not None and self._uptime_s() >= self._rests_until_s:
@@ -182,8 +194,11 @@ class Anchors:
         known = self._anchor
         if known is not None and len(known.home) == tasks:
             return False
-        self._cores = int(self._context.defaultParallelism)
+        self._cores = self._cores_now()
         self._anchor = self._build(tasks, ())
+        if excess(self._anchor.home, self._executors([self._anchor.home])):
+            # An executor had no task for us: it has just come. Tasks move to it when it is warm.
+            self._warm_up = self._warmed_up()
         if known is not None:
             # Spark's dynamic allocation frees an executor only when it holds no anchor.
             _release(known)
@@ -273,8 +288,14 @@ class Anchors:
     def _executors(self, places: list[Placement]) -> int:
         """How many executors there are: as many as were seen, or as the number of cores implies."""
         seen = len({name for placement in places for name in placement})
-        each = int(self._context.getConf().get("spark.executor.cores", "0") or 0)
-        return max(seen, self._cores // each if each else 0)
+        return max(seen, self._cores // self._each if self._each else 0)
+
+    def _cores_now(self) -> int:
+        """The cores of all executors that Spark knows of."""
+        return int(self._context.defaultParallelism)
+
+    def _warmed_up(self) -> WarmUp:
+        return WarmUp(self._session, self._cores_now, self._each)
 
 
 def _release(anchor: Anchor) -> None:
