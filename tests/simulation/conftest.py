@@ -35,6 +35,7 @@ MORE_SEEDS = (
     3300017679,
     3400001595,
     3400002091,
+    4200001448,
 )
 """Seeds with rare schedules that the first ones happen not to have: among them drivers that die
 after they wrote a ring, or before they mark a directory of the log as trimmed, a sink's store that
@@ -43,8 +44,8 @@ the clock stands, readers of epochs whose base was torn by a power loss, a state
 back to an older copy right after it was brought up to date, or after all drivers have ended, a
 rescale in the first epoch after a deploy was taken back, and a backup that begins before the first
 epoch with a state store, verifications during which an epoch is committed, or the checkpoint is
-away for a moment, a driver that sleeps before it marks calls as closed, and one that dies after it
-purged a state store."""
+away for a moment, a driver that sleeps before it marks calls as closed, one that dies after it
+purged a state store, and a leader whose loop gets no turn for so long that it seems to be stuck."""
 
 
 @pytest.fixture(scope="session")

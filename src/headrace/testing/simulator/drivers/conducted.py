@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from threading import Event
 
 STUCK_S = 20.0
+STARVED_S = STUCK_S / 4
+"""A loop that gets no turn for so long, because others have theirs, will seem to be stuck."""
 _HICCUPS = 7
 """After this many waits in a row an outage must be announced, and retries be less frequent."""
 _SLACK_S = 60.0
@@ -112,6 +114,13 @@ class ConductedLife(Life):
         self._scene.chance.note(f"driver {self.number} says: {notice.text[:120]}")
         if "; taking over" in notice.text and self._scene.chance.random.random() < 0.4:
             self.pause()  # other standbys may decide the same meanwhile
+
+    def pause(self) -> None:
+        is_loop = self.current is self.fiber
+        due = max(self._scene.uptime_s(), self.fiber.wakes_at)
+        super().pause()
+        if is_loop and self._scene.uptime_s() - due > STARVED_S:
+            self.unwell_at = self._scene.uptime_s()
 
     def wake(self, uptime_s: float) -> None:
         super().wake(uptime_s)
