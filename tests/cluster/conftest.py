@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.spark.support import environment
 
 from headrace.bench.cluster import Cluster, cluster, wait_for
-from headrace.engine.spark.anchors import PLACES
+from headrace.engine.spark.anchoring.joining import PLACES
 from headrace.engine.spark.tasks import tell_place
 
 EXECUTORS = 4

@@ -26,7 +26,7 @@ from tests.spark.support import write_jsonl
 
 from headrace.bench.cluster import Cluster, executor_of
 from headrace.engine.spark import substrate as substrate
-from headrace.engine.spark.anchors import Anchor, Anchors
+from headrace.engine.spark.anchoring.anchors import Anchor, Anchors
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -16,7 +16,7 @@ from tests.cluster.support import EPOCH, KEYS, check_all_once_and_in_order, chec
 from tests.spark.support import write_jsonl
 
 from headrace.bench.cluster import Cluster
-from headrace.engine.spark.anchors import Anchors
+from headrace.engine.spark.anchoring.anchors import Anchors
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3000)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.engine.spark.anchors import BUILDS_MAX, REST_S, Anchor, Anchors
+from headrace.engine.spark.anchoring.anchors import BUILDS_MAX, REST_S, Anchor, Anchors
 
 TOO_LONG_S = 10.0
 
@@ -301,11 +301,56 @@ def test_tasks_stay_while_only_their_executor_has_something_that_is_needed(
         time.sleep(0.005)
     for _ in range(3):
         assert not anchors.refresh(lambda: stays[0])
-        assert anchors.home == ("a", "b", "a") and len(anchors.frames) == 1
+        assert anchors.home == ("a", "b", "a")
+    made = list(anchors.frames)
     stays[0] = False
     assert anchors.refresh(lambda: stays[0])
     assert anchors.home == ("a", "b", "c") and not anchors.waits
+    assert anchors.frames == made, "it was built meanwhile, beside the epochs"
     assert not anchors.refresh(lambda: stays[0])
+
+
+def test_the_next_anchor_is_built_beside_the_epochs(anchors: Placed, session: Session) -> None:
+    session.warm.set()
+    assert not anchors.refresh()
+    until(lambda: anchors._warm_up is not None and anchors._warm_up.is_done, "the next anchor")
+    old, new = anchors.frames
+    assert not old.released
+    assert anchors.refresh()
+    assert anchors.frames == [old, new] and old.released and not new.released
+
+
+def test_an_uneven_anchor_built_beside_the_epochs_is_replaced(
+    anchors: Placed, session: Session
+) -> None:
+    anchors.following = [("a", "b", "b"), ("c", "c", "a"), ("b", "b", "c")]
+    session.warm.set()
+    assert until_changed(anchors).home == ("a", "b", "c")
+    assert [frame.released for frame in anchors.frames] == [True] * 4 + [False]
+
+
+def test_what_was_built_is_released_when_an_executor_dies(
+    anchors: Placed, session: Session, context: Context
+) -> None:
+    session.warm.set()
+    stays = lambda: True  # noqa: E731
+    until(lambda: not anchors.refresh(stays) and anchors.waits, "a reason to spread tasks")
+    context.defaultParallelism = 2
+    anchors.frames[0].places = ("a", "b", "b")
+    anchors.refresh(stays)
+    assert [frame.released for frame in anchors.frames] == [False, True]
+
+
+def test_what_is_built_after_all_anchors_were_dropped_is_released(
+    anchors: Placed, session: Session
+) -> None:
+    assert not anchors.refresh()
+    warm_up = anchors._warm_up
+    assert warm_up is not None
+    anchors.drop()
+    session.warm.set()
+    until(lambda: warm_up.is_done, "the end")
+    assert all(frame.released for frame in anchors.frames)
 
 
 def test_a_lost_executor_moves_its_tasks_although_they_were_to_stay(

@@ -23,7 +23,7 @@ from pyspark.sql.functions import col
 from headrace.engine.driver.local import read_all, reports_in, run_epoch
 from headrace.engine.jobs.failures import STOPPED, ended
 from headrace.engine.jobs.order_parts import PartsWriter, SentOrder
-from headrace.engine.spark.anchors import Anchors
+from headrace.engine.spark.anchoring.anchors import Anchors
 from headrace.engine.spark.deadline import Deadline, JobMonitor
 from headrace.engine.spark.held.deltas import SparkHeldDeltas
 from headrace.engine.spark.jvm_noise import NoFarewell, status_of

@@ -17,16 +17,15 @@ Three things look odd, and have these reasons:
 
 from __future__ import annotations
 
-import logging
 import secrets
-import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.functions import col, lit
 
+from headrace.engine.spark.anchoring.joining import PLACES, Spare, WarmUp
 from headrace.engine.spark.tasks import tell_place
 from headrace.plan.decisions.placement import (
     Placement,
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-_logger = logging.getLogger("headrace.anchors")
-
 BUILDS_MAX = 3
 """How many anchors are built to find an even one."""
 STANDBY_BUILDS_MAX = 10
@@ -51,10 +48,6 @@ STANDBY_BUILDS_MAX = 10
 REST_S = 30.0
 """So long after an executor has left, no replicas are chosen again: most often another one comes.
 A task of the jobs that choose them would be the first task on it, which takes seconds."""
-ANSWERS_MAX, ANSWER_PAUSE_S = 60, 0.5
-"""How often, and how long apart, new executors are asked for an answer before they are given up."""
-PLACES = "task int, executor string"
-"""What `tell_place` says."""
 
 
 class Anchor:
@@ -81,39 +74,6 @@ class Anchor:
         return joined.select(*rows.columns)
 
 
-class WarmUp:
-    """Small jobs beside the epochs, after which new executors answer as fast as the others.
-
-    The first task on an executor takes seconds: its JVM loads classes, and a Python worker starts
-    and imports modules. The jobs have no place of their own, so the idle executors get their tasks.
-    Spark counts the cores of an executor some time before it gives it tasks, so the jobs go on
-    until every executor has answered.
-    """
-
-    def __init__(self, session: SparkSession, cores: Callable[[], int], each: int) -> None:
-        self._session, self._cores, self._each = session, cores, each
-        self._thread = threading.Thread(target=self._run, name="headrace-warm-up", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the jobs have ended, well or not."""
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            for _ in range(ANSWERS_MAX):
-                cores = self._cores()
-                numbers = self._session.range(0, cores, 1, cores)
-                told = numbers.mapInArrow(tell_place, PLACES).collect()
-                # How many cores an executor has is not always known: then one job must do.
-                if not self._each or len({row[1] for row in told}) >= cores // self._each:
-                    return
-                time.sleep(ANSWER_PAUSE_S)
-        except Exception as error:  # Spark and py4j raise different types.
-            _logger.debug("new executors could not be warmed up: %s", str(error)[:500])
-
-
 class Anchors:
     """Builds anchors, and rebuilds them when executors join and tasks are spread unevenly."""
 
@@ -136,7 +96,11 @@ class Anchors:
         self.waits = False
         """Whether tasks are to be spread again, as soon as they need not stay where they are."""
         self._warm_up: WarmUp | None = None
-        """The job that warms up executors that have joined, until its end was noticed."""
+        """What warms up executors that have joined, until its end was noticed."""
+        self._spares: list[Spare] = []
+        """Frames that it has built for the next anchor."""
+        self._is_located = True
+        """Whether it is known where the anchors lie: no task was seen elsewhere since they told."""
         self._rests_until_s: float | None = None
         """When replicas are chosen again at the latest, after an executor has left."""
         _warn_of_settings(context)
@@ -154,20 +118,21 @@ class Anchors:
         anchor = self._anchor
         if anchor is None:
             return False
-        home, *others = [self._locate(frame) for frame in anchor.frames]
+        home, others = self._places(anchor)
         executors = self._executors([home])
         is_cold = self._warm_up is not None
         rests = is_cold or self._rests_until_s is not None
         self.waits = bool(excess(home, executors)) and not is_cold
         if self.waits and not stays():
             self.waits = False
-            self._anchor = self._build(len(home), home)
+            spares, self._spares = self._spares, []
+            self._anchor = self._build(len(home), home, spares)
             _release(anchor)
             return True
         if not self.waits and lacking(home, others, self._possible(executors)) and not rests:
             # The tasks stay where they are; only new replicas are chosen.
             first, *rest = anchor.frames
-            spare = list(zip(rest, others, strict=True))
+            spare = [Spare(*each) for each in zip(rest, others, strict=True)]
             self._anchor = self._cover(len(home), first, home, spare, executors)
             return True
         anchor.home = home
@@ -178,16 +143,50 @@ class Anchors:
         """Whether it is to be checked where the anchors lie; warms up executors that joined."""
         cores = self._cores_now()
         checks = self._uncertain or cores < self._cores
+        if checks:
+            self._is_located = False
         if cores < self._cores:
             self._rests_until_s = self._uptime_s() + REST_S
-        if cores > self._cores:
-            self._warm_up = self._warmed_up()
+            self._release_spares()  # they may lie on what has left
+        joined, self._cores, self._uncertain = cores > self._cores, cores, False
+        if joined:
+            self._begin_warm_up()
         elif self._warm_up is not None and self._warm_up.is_done:
+            self._release_spares()
+            self._spares = self._warm_up.take()
             self._warm_up, self._rests_until_s, checks = None, None, True
         elif self._rests_until_s is not None and self._uptime_s() >= self._rests_until_s:
             self._rests_until_s, checks = None, True
-        self._cores, self._uncertain = cores, False
         return checks
+
+    def _places(self, anchor: Anchor) -> tuple[Placement, list[Placement]]:
+        """Where the anchors lie: the first, and those of replicas."""
+        if self._is_located and not self._replicas:
+            return anchor.home, []
+        home, *others = [self._locate(frame) for frame in anchor.frames]
+        self._is_located = True
+        return home, others
+
+    def _begin_warm_up(self) -> None:
+        if self._warm_up is not None:
+            self._warm_up.give_up()
+        self._warm_up = WarmUp(self._session, self._cores_now, self._each, self._even_frames)
+
+    def _even_frames(self) -> Iterator[Spare]:
+        """Frames for an anchor in which no executor has too much, if that in use is not so."""
+        anchor = self._anchor
+        if anchor is None or not excess(anchor.home, self._executors([anchor.home])):
+            return
+        for _ in range(BUILDS_MAX):
+            spare = self._one_more(len(anchor.home))
+            yield spare
+            if not excess(spare.place, self._executors([spare.place])):
+                return
+
+    def _release_spares(self) -> None:
+        for spare in self._spares:
+            spare.frame.unpersist()
+        self._spares = []
 
     def use(self, tasks: int) -> bool:
         """Prepares the anchors for that many tasks; True if they are new."""
@@ -195,10 +194,12 @@ class Anchors:
         if known is not None and len(known.home) == tasks:
             return False
         self._cores = self._cores_now()
-        self._anchor = self._build(tasks, ())
+        self._release_spares()
+        self._anchor = self._build(tasks, (), [])
+        self._is_located = True
         if excess(self._anchor.home, self._executors([self._anchor.home])):
             # An executor had no task for us: it has just come. Tasks move to it when it is warm.
-            self._warm_up = self._warmed_up()
+            self._begin_warm_up()
         if known is not None:
             # Spark's dynamic allocation frees an executor only when it holds no anchor.
             _release(known)
@@ -227,13 +228,18 @@ class Anchors:
         if self._anchor is not None:
             _release(self._anchor)
         self._anchor = None
+        if self._warm_up is not None:
+            self._warm_up.give_up()
+        self._warm_up = None
+        self._release_spares()
 
-    def _build(self, tasks: int, now: Placement) -> Anchor:
-        made: list[tuple[DataFrame, Placement]] = []
+    def _build(self, tasks: int, now: Placement, made: list[Spare]) -> Anchor:
+        """An anchor of the best of some frames, more of which are built where none is even."""
         for _ in range(BUILDS_MAX):
-            made.append(self._one_more(tasks))
-            if not excess(made[-1][1], self._executors([place for _, place in made])):
+            executors = self._executors([place for _, place in made])
+            if any(not excess(place, executors) for _, place in made):
                 break
+            made.append(self._one_more(tasks))
         executors = self._executors([place for _, place in made])
         frame, home = made.pop(best([place for _, place in made], executors, now))
         return self._cover(tasks, frame, home, made, executors)
@@ -243,7 +249,7 @@ class Anchors:
         tasks: int,
         first: DataFrame,
         home: Placement,
-        spare: list[tuple[DataFrame, Placement]],
+        spare: list[Spare],
         executors: int,
     ) -> Anchor:
         """The anchors behind the first, as many as are needed to give every task its replicas."""
@@ -262,9 +268,9 @@ class Anchors:
         self._assign(anchor, [spare[at][1] for at in chosen])
         return anchor
 
-    def _one_more(self, tasks: int) -> tuple[DataFrame, Placement]:
+    def _one_more(self, tasks: int) -> Spare:
         frame = self._frame(tasks)
-        return frame, self._locate(frame)
+        return Spare(frame, self._locate(frame))
 
     def _assign(self, anchor: Anchor, others: list[Placement]) -> None:
         anchor.replicas = replicas_of(anchor.home, others, anchor.wanted)
@@ -293,9 +299,6 @@ class Anchors:
     def _cores_now(self) -> int:
         """The cores of all executors that Spark knows of."""
         return int(self._context.defaultParallelism)
-
-    def _warmed_up(self) -> WarmUp:
-        return WarmUp(self._session, self._cores_now, self._each)
 
 
 def _release(anchor: Anchor) -> None:
