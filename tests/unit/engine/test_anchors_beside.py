@@ -77,12 +77,14 @@ class Placed(Anchors):
         self.next = ("a", "b", "a")
         self.following: list[tuple[str, ...]] = []
         self.frames: list[Any] = []
+        self.located = 0
 
     def _frame(self, tasks: int) -> Any:
         self.frames.append(Frame(self.following.pop(0) if self.following else self.next))
         return self.frames[-1]
 
     def _locate(self, frame: Any) -> tuple[str, ...]:
+        self.located += 1
         return tuple(frame.places)
 
     @property
@@ -327,6 +329,48 @@ def test_an_uneven_anchor_built_beside_the_epochs_is_replaced(
     session.warm.set()
     assert until_changed(anchors).home == ("a", "b", "c")
     assert [frame.released for frame in anchors.frames] == [True] * 4 + [False]
+
+
+def test_an_epoch_after_a_death_tells_where_its_tasks_lie_now(
+    session: Session, context: Context
+) -> None:
+    context.defaultParallelism = 3
+    anchors = Placed(session, context)
+    anchors.next = ("a", "b", "c")
+    anchors.use(3)
+    asked = anchors.located
+    context.defaultParallelism = 2
+    anchors.ran(3, {0: "a", 1: "b", 2: "b"})  # Spark has noticed it during the epoch
+    assert not anchors.refresh()
+    assert anchors.home == ("a", "b", "b")
+    assert anchors.located == asked, "no job asks for what is known"
+
+
+def test_a_death_that_leaves_tasks_uneven_spreads_them(session: Session, context: Context) -> None:
+    context.defaultParallelism = 4
+    anchors = Placed(session, context)
+    anchors.next = ("a", "b", "c", "d")
+    anchors.use(4)
+    context.defaultParallelism = 3
+    assert not anchors.refresh()
+    anchors.ran(4, {0: "a", 1: "b", 2: "c", 3: "a"})
+    assert not anchors.refresh(), "two of four tasks are no more than a share of three"
+    context.defaultParallelism = 2
+    assert not anchors.refresh()
+    anchors.next = ("a", "b", "a", "b")
+    anchors.ran(4, {0: "a", 1: "a", 2: "a", 3: "b"})
+    assert anchors.refresh() and anchors.home == ("a", "b", "a", "b")
+
+
+def test_a_task_that_ran_elsewhere_without_a_death_is_looked_for(
+    session: Session, context: Context
+) -> None:
+    anchors = Placed(session, context)
+    anchors.use(3)
+    asked = anchors.located
+    anchors.ran(3, {0: "a", 1: "a", 2: "a"})
+    assert not anchors.refresh()
+    assert anchors.home == ("a", "b", "a") and anchors.located == asked + 1
 
 
 def test_what_was_built_is_released_when_an_executor_dies(

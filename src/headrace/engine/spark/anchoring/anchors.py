@@ -101,6 +101,8 @@ class Anchors:
         """Frames that it has built for the next anchor."""
         self._is_located = True
         """Whether it is known where the anchors lie: no task was seen elsewhere since they told."""
+        self._has_lost = False
+        """Whether an executor has left, and no epoch has run since."""
         self._rests_until_s: float | None = None
         """When replicas are chosen again at the latest, after an executor has left."""
         _warn_of_settings(context)
@@ -143,9 +145,8 @@ class Anchors:
         """Whether it is to be checked where the anchors lie; warms up executors that joined."""
         cores = self._cores_now()
         checks = self._uncertain or cores < self._cores
-        if checks:
-            self._is_located = False
         if cores < self._cores:
+            self._has_lost = True
             self._rests_until_s = self._uptime_s() + REST_S
             self._release_spares()  # they may lie on what has left
         joined, self._cores, self._uncertain = cores > self._cores, cores, False
@@ -218,10 +219,21 @@ class Anchors:
         return self._anchor
 
     def ran(self, tasks: int, seen: dict[int, str]) -> None:
-        """Notes where tasks of the last level ran; an unexpected place means a lost executor."""
+        """Notes where tasks of the last level ran; an unexpected place means a lost executor.
+
+        What lay on a lost executor is cached again where its tasks ran, so no job is needed to
+        find it: the epochs after a death are slow enough.
+        """
         anchor = self._anchor
-        if anchor is not None and len(anchor.home) == tasks and moved(anchor.home, seen):
+        if anchor is None or len(anchor.home) != tasks:
+            return
+        if moved(anchor.home, seen):
             self._uncertain = True
+            lost = self._has_lost or self._cores_now() < self._cores
+            self._is_located = lost and len(seen) == tasks
+            if self._is_located:
+                anchor.home = tuple(seen[task] for task in range(tasks))
+        self._has_lost = False
 
     def drop(self) -> None:
         """Drops all anchors: the executors that hold them cannot be relied on."""
