@@ -1,4 +1,5 @@
-"""Transactions that take longer than brokers wait; the client is played here."""
+"""Transactions that take longer than brokers wait, and marks that brokers forget; the client is
+played here."""
 
 from __future__ import annotations
 
@@ -6,12 +7,16 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import SinkError
+from headrace import sinks
+from headrace.errors import IncompatibleState, SinkError
 from headrace.kafka_client import ClientSettings
+from headrace.sinks import Opening
+from headrace.sinks.high_water import open_high_water
 from headrace.sinks.kafka import producer as module
 from headrace.sinks.kafka.messages import Message
 from headrace.sinks.kafka.producer import EpochMark, EpochProducer, ProducerReplaced
 from headrace.sinks.kafka.sink import KafkaSink
+from headrace.store.memory import MemoryStore
 
 kafka = pytest.importorskip("confluent_kafka", reason="kafka: confluent-kafka is not installed")
 
@@ -136,3 +141,88 @@ def test_the_first_millisecond_of_1970_is_not_now(monkeypatch: pytest.MonkeyPatc
     producer.send(MESSAGES, None)
     stamps = [given[-1] for given in producer._producer.produced]
     assert stamps[:2] == [1, 1] and 1 < stamps[2] < 2**60
+
+
+class Marked:
+    """A producer, of which brokers know a mark or none."""
+
+    def __init__(self, number: int, marks: dict[int, EpochMark]) -> None:
+        self.number, self.marks = number, marks
+        self.name = f"headrace.id.orders.{number}"
+
+    @property
+    def mark(self) -> EpochMark | None:
+        return self.marks.get(self.number)
+
+    def begin(self) -> EpochMark | None:
+        return self.mark
+
+    def send(self, messages: Any, mark: EpochMark) -> None:
+        self.marks[self.number] = mark
+
+    def close(self) -> None: ...
+
+
+def registered(
+    monkeypatch: pytest.MonkeyPatch,
+    marks: dict[int, EpochMark],
+    *,
+    parallel: int,
+    committed: int,
+    kept: int | None = None,
+) -> EpochMark:
+    """What a driver finds that opens the sink; `kept`: the mark in the checkpoint, if it was opened
+    before."""
+    store = MemoryStore()
+    opening = Opening("id", 2, committed, store)
+    sink: Any = sinks.kafka("orders", servers="127.0.0.1:1", parallel=parallel)
+    monkeypatch.setattr(sink, "_producer", lambda _, number: Marked(number, marks), raising=False)
+    sink._generation, sink._store = 2, store.below("id")
+    sink._kept = open_high_water(opening)
+    if kept is not None:
+        sink._store.put_if_absent("opened", b"orders")
+        sink._kept.advance(kept, "c")
+    sink._producers = [sink._producer(opening, number) for number in range(parallel)]
+    return sink._register(opening)
+
+
+def marks_of(*epochs: int | None) -> dict[int, EpochMark]:
+    found = enumerate(epochs)
+    return {n: EpochMark(e, "id", "c", "", 1, len(epochs)) for n, e in found if e is not None}
+
+
+@pytest.mark.parametrize("epochs", [(5, None, 5), (5, 5, None), (None, 5, 5), (5, None, None)])
+@pytest.mark.parametrize("parallel", [1, 3, 4])
+def test_a_lost_mark_of_any_producer_is_taken_from_the_checkpoint_or_asked_for(
+    monkeypatch: pytest.MonkeyPatch, epochs: tuple[int | None, ...], parallel: int
+) -> None:
+    marks = marks_of(*epochs)
+    found = registered(monkeypatch, marks, parallel=parallel, committed=5, kept=5)
+    assert (found.epoch, found.commit) == (5, "c")
+    assert all(marks[number].epoch == 5 for number in range(parallel))
+    lost = epochs.index(None)
+    told = rf"it has epoch 4 of 5.*--group headrace\.id\.orders\.{lost} .*--to-offset EPOCH"
+    with pytest.raises(IncompatibleState, match=told):
+        registered(monkeypatch, marks_of(*epochs), parallel=parallel, committed=5, kept=4)
+
+
+def test_a_lost_mark_is_asked_for_where_the_checkpoint_has_no_copy_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(IncompatibleState, match="it has epoch 0 of 5"):
+        registered(monkeypatch, marks_of(5, None, 5), parallel=3, committed=5)
+
+
+def test_a_first_start_has_no_marks_or_those_of_a_start_that_was_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for marks in ({}, marks_of(None, 0, 0)):
+        found = registered(monkeypatch, marks, parallel=3, committed=5)
+        assert found.epoch == 0 and found.producers == 3
+        assert {mark.epoch for mark in marks.values()} == {0} and len(marks) == 3
+
+
+def test_more_producers_than_before_have_no_marks_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = marks_of(5, 5)
+    assert registered(monkeypatch, marks, parallel=4, committed=6, kept=3).epoch == 5
+    assert [marks[number].epoch for number in range(4)] == [5] * 4

@@ -307,9 +307,9 @@ class KafkaSink(Sink):
 
     def _last_mark(self, producers: Sequence[EpochProducer], opening: Opening) -> EpochMark:
         """The last epoch that all producers of the last driver have."""
-        if producers[0].mark is None:
-            return self._kept_mark(opening)
-        marks = [producer.mark or EpochMark(0) for producer in producers]
+        marks = [producer.mark for producer in producers if producer.mark is not None]
+        if len(marks) < len(producers):
+            return self._kept_mark(producers, opening)
         oldest = min(marks, key=lambda mark: mark.epoch)
         if len(producers) != self.parallel and len({mark.epoch for mark in marks}) > 1:
             raise IncompatibleState(
@@ -318,22 +318,28 @@ class KafkaSink(Sink):
             )
         return oldest
 
-    def _kept_mark(self, opening: Opening) -> EpochMark:
-        """The mark of a topic for which Kafka has none."""
-        if self._kept is None or self._store is None or not _exists(self._store, _OPENED):
+    def _kept_mark(self, producers: Sequence[EpochProducer], opening: Opening) -> EpochMark:
+        """The mark of a topic for which Kafka has none, or not those of all producers."""
+        kept, store = self._kept, self._store
+        # Producer 0 is registered last: with its mark, a topic was opened before.
+        is_new = producers[0].mark is None and (store is None or not _exists(store, _OPENED))
+        if kept is None or is_new:
             return EpochMark(0)
-        epoch = self._kept.read()
+        epoch = kept.read()
         if epoch < opening.committed:
-            group = self._producers[0].name
+            lost = [producer.name for producer in producers if producer.mark is None]
+            groups = f"the group {lost[0]}" if len(lost) == 1 else f"groups {', '.join(lost)}"
+            each = "" if len(lost) == 1 else ", of each of these groups"
             raise IncompatibleState(
-                f"Kafka no longer knows which epoch the topic {self.topic} has: the offsets of the "
-                f"group {group} are gone (offsets.retention.minutes), and the checkpoint knows "
+                f"Kafka no longer knows which epoch the topic {self.topic} has: the offsets of "
+                f"{groups} are gone (offsets.retention.minutes), and the checkpoint knows "
                 f"only that it has epoch {epoch} of {opening.committed}. Look which rows the topic "
-                "has, and say the last epoch that is there: kafka-consumer-groups.sh --group "
-                f"{group} --topic {self.topic}:0 --reset-offsets --to-offset EPOCH --execute"
+                f"has, and say the last epoch that is there{each}: kafka-consumer-groups.sh "
+                f"--group {lost[0]} --topic {self.topic}:0 --reset-offsets --to-offset EPOCH "
+                "--execute"
             )
-        kept = self._kept.find(epoch)
-        return EpochMark(epoch, opening.checkpoint, "" if kept is None else kept.commit)
+        found = kept.find(epoch)
+        return EpochMark(epoch, opening.checkpoint, "" if found is None else found.commit)
 
     def _verify(self, found: EpochMark, commit: str, place: str) -> None:
         mine = HighWaterMark(found.checkpoint, commit, place)
