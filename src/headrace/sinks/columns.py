@@ -181,9 +181,7 @@ def _as_json(cell: Any) -> str:
 def _inferred(cell: list[Any]) -> pa.Array:
     """The cells as an Arrow array. Arrow alone would turn text into bytes, and numbers into times,
     because of a neighbouring cell. Integers and floats share a type where none is rounded."""
-    one_of_each = {kind_of(value): value for value in cell if value is not None}
-    if len(one_of_each) > 1 and not one_of_each.keys() <= {"an integer", "a float"}:
-        raise TypeError(f"it holds {' and '.join(sorted(one_of_each))} in one file")
+    _require_one_kind(cell)
     try:
         array = pa.array(cell)
     except OverflowError:
@@ -192,3 +190,24 @@ def _inferred(cell: list[Any]) -> pa.Array:
         table = pa.table({VALUE: array})
         return one_batch(table).column(0)
     return array
+
+
+def _require_one_kind(values: list[Any], place: str = "") -> None:
+    """Raises TypeError where values are of several kinds, also those inside lists and dicts."""
+    one_of_each = {type(value): value for value in values if value is not None}
+    kinds = {kind_of(value) for value in one_of_each.values()}
+    if len(kinds) > 1 and not kinds <= {"an integer", "a float"}:
+        inside = f" at {place!r}" if place else ""
+        raise TypeError(f"it holds {' and '.join(sorted(kinds))}{inside} in one file")
+    if "a list" in kinds:
+        items = [item for value in values if value is not None for item in value]
+        _require_one_kind(items, f"{place}[]")
+    elif "a dict" in kinds:
+        cells: dict[str, list[Any]] = {}
+        for value in values:
+            for name, cell in (value or {}).items():
+                if not isinstance(name, str):
+                    raise TypeError(f"a dict inside it has the key {name!r:.80}, which is no text")
+                cells.setdefault(name, []).append(cell)
+        for name, found in cells.items():
+            _require_one_kind(found, f"{place}.{name}".lstrip("."))

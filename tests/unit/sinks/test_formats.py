@@ -31,6 +31,9 @@ NESTED = st.recursive(
 )
 
 
+AWARE = datetime.datetime(2024, 1, 1, 5, tzinfo=datetime.UTC)
+
+
 def of(*values: Any) -> Rows:
     return Rows.of(values, range(len(values)))
 
@@ -294,8 +297,15 @@ def test_integers_that_parquet_has_no_type_for_are_told_with_their_column() -> N
     ("values", "told"),
     [
         ([b"x", "y"], "bytes and text"),
-        ([datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC), 5], "a time and an integer"),
+        ([AWARE, 5], "a time and an integer"),
         ([True, 1], "a truth value and an integer"),
+        ([["x", b"y"]], r"bytes and text at '\[\]'"),
+        ([["x"], None, [b"\xff"]], r"bytes and text at '\[\]'"),
+        ([[AWARE, 1]], r"a time and an integer at '\[\]'"),
+        ([[datetime.date(2024, 1, 1)], [AWARE]], r"a date and a time at '\[\]'"),
+        ([{"a": AWARE, "b": 1}, None, {"a": 1}], "a time and an integer at 'a'"),
+        ([{"a": [{"b": "x"}]}, {"a": [None, {"b": b"x"}]}], r"bytes and text at 'a\[\].b'"),
+        ([[True], [1]], r"a truth value and an integer at '\[\]'"),
     ],
     ids=str,
 )
@@ -304,3 +314,32 @@ def test_parquet_turns_no_value_into_another_kind_for_its_neighbour(
 ) -> None:
     with pytest.raises(SinkError, match=f"column 'v' .* it holds {told} in one file"):
         sinks.parquet("out").encode(of(*({"v": value} for value in values)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[1], None, [2.5, None], []],
+        [{"a": 1}, {"a": 2.5}, {"b": "x"}, {}, None],
+        [{"a": [{"b": 1}]}, {"a": None}, {"a": [None, {"b": 0.5, "c": [b"x"]}]}],
+        [[[AWARE], []], [None]],
+    ],
+    ids=str,
+)
+def test_parquet_takes_values_of_one_kind_inside_and_integers_beside_floats(
+    values: list[Any],
+) -> None:
+    def is_found(value: Any, found: Any) -> bool:
+        if isinstance(value, dict):
+            return all(is_found(value.get(name), cell) for name, cell in found.items())
+        if isinstance(value, list):
+            return all(map(is_found, value, found)) and len(value) == len(found)
+        return bool(value == found)
+
+    rows = read_parquet(sinks.parquet("out").encode(of(*({"v": value} for value in values))))
+    assert all(is_found(value, row["v"]) for value, row in zip(values, rows, strict=True))
+
+
+def test_parquet_takes_no_bytes_as_a_name() -> None:
+    with pytest.raises(SinkError, match="column 'v' .* the key b'a', which is no text"):
+        sinks.parquet("out").encode(of({"v": {"a": 1}}, {"v": {b"a": 1}}))
