@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from headrace.formats.format import holds
+from headrace.model.texts import Unfit, date_of, decimal_of, moment_of, time_of
 
 Fit = Callable[[Any], Any]
 _INTEGERS = {"int": 2**31, "long": 2**63}
@@ -213,10 +214,12 @@ def _fixed(size: int) -> Fit:
 
 
 def _decimal(value: Any) -> Any:
-    if type(value) in (int, str):
+    if type(value) is int:
+        value = Decimal(value)
+    elif type(value) is str:
         try:
-            value = Decimal(value)
-        except InvalidOperation:
+            value = decimal_of(value)
+        except Unfit:
             return None
     if not isinstance(value, Decimal):
         return None
@@ -226,25 +229,30 @@ def _decimal(value: Any) -> Any:
 
 
 def _instant(value: Any) -> Any:
-    found = _parsed(datetime, value)
+    found = _parsed(datetime, moment_of, value)
     if found is not None and found.tzinfo is None:
         raise Misfit(f"{value} has no zone, so it is no instant")
     return found
 
 
 def _local(value: Any) -> Any:
-    found = _parsed(datetime, value)
-    return None if found is None else found.replace(tzinfo=None)
+    return _without_zone(_parsed(datetime, moment_of, value))
 
 
 def _date(value: Any) -> Any:
     if isinstance(value, datetime):
         raise _not(value, "date")
-    return _parsed(date, value)
+    return _parsed(date, date_of, value)
 
 
 def _time(value: Any) -> Any:
-    return _parsed(time, value)
+    return _without_zone(_parsed(time, time_of, value))
+
+
+def _without_zone(found: Any) -> Any:
+    if found is not None and found.tzinfo is not None:
+        raise Misfit(f"{found} has a zone, which the field does not keep")
+    return found
 
 
 def _uuid(value: Any) -> Any:
@@ -268,15 +276,15 @@ def _in_millis(parse: Fit) -> Fit:
     return fit_millis
 
 
-def _parsed(kind: Any, value: Any) -> Any:
+def _parsed(kind: type, parse: Callable[[str], Any], value: Any) -> Any:
     if isinstance(value, kind):
         return value
     if type(value) is not str:
         return None
     try:
-        return kind.fromisoformat(value)
-    except ValueError as error:
-        raise Misfit(str(error)) from None
+        return parse(value)
+    except Unfit as error:
+        raise Misfit(f"{value[:40]!r}: {error}") from None
 
 
 _LOGICAL: dict[str, Fit] = {

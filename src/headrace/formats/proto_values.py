@@ -3,17 +3,18 @@
 A message is a dict with all fields of its type. A field that can be absent (a message, `optional`,
 a part of a `oneof`) is None if it is. Enums are names; a number that has no name stays a number.
 Google's own types are what they stand for: timestamps and durations those of Python (microseconds),
-wrappers their values, `Struct` a dict.
+wrappers their values, `Struct` a dict. The text of a timestamp may have nanoseconds, and they are
+written; what a field would round is refused.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from headrace.formats.format import holds
+from headrace.model.texts import Unfit, duration_of, moment_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GOOGLE = "google.protobuf."
@@ -25,6 +26,9 @@ _MESSAGE, _ENUM = 10, 8  # FieldDescriptor.CPPTYPE_MESSAGE, CPPTYPE_ENUM
 _FLOATS = {5: "double", 6: "float"}
 _BOOL = 7
 _STRING = 9  # FieldDescriptor.TYPE_STRING
+_NANOS = re.compile(r"([^.,]*[.,][0-9]{6})([0-9]{1,3})0*(Z|[+-][0-9:]+)")
+"""The text of a time: to microseconds, the rest of its nanoseconds, its zone."""
+_NANOSECOND = 1e-9
 
 
 def to_value(message: Any) -> Any:
@@ -191,26 +195,36 @@ def _misfit(place: str, reason: str) -> _Misfit:
 
 
 def _write_timestamp(message: Any, value: Any, place: str) -> None:
+    nanos = 0
     if type(value) is str:
+        if found := _NANOS.fullmatch(value):
+            value, nanos = found[1] + found[3], int(found[2].ljust(3, "0"))
         try:
-            value = datetime.fromisoformat(value)
-        except ValueError as error:
-            raise _misfit(place, str(error)) from None
+            value = moment_of(value)
+        except Unfit as error:
+            raise _misfit(place, f"{value[:40]!r}: {error}") from None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise _misfit(place, "a timestamp is a datetime with a zone, or its text")
     _write_span(message, value - _EPOCH)
+    message.nanos += nanos
 
 
 def _write_duration(message: Any, value: Any, place: str) -> None:
     if type(value) is str:  # as a produced timedelta is
         try:
-            value = msgspec.convert(value, timedelta)
-        except msgspec.ValidationError:
-            raise _misfit(place, f"{value[:40]!r} is no duration, such as 'PT1.5S'") from None
+            value = duration_of(value)
+        except Unfit:
+            raise _misfit(
+                place, f"{value[:40]!r} is no duration to microseconds, such as 'PT1.5S'"
+            ) from None
     if not isinstance(value, timedelta):
         if type(value) not in (int, float):
             raise _misfit(place, "a duration is a timedelta, its text, or a number of seconds")
-        value = timedelta(seconds=value)
+        span = timedelta(seconds=value)
+        # What is less than the field itself could hold is the noise of floats, as in 0.1 + 0.2.
+        if type(value) is float and abs(span.total_seconds() - value) >= _NANOSECOND / 2:
+            raise _misfit(place, f"{value} seconds would be rounded to microseconds")
+        value = span
     _write_span(message, value, towards_zero=True)
 
 

@@ -86,6 +86,14 @@ def test_a_value_is_read_as_it_was_written(schema: Any, value: Any) -> None:
         ),
         (["null", logical("bytes", "decimal", precision=9, scale=2)], "1.5", Decimal("1.50")),
         (["null", logical("bytes", "decimal", precision=9, scale=2)], None, None),
+        ([logical("bytes", "decimal", precision=9, scale=2), "string"], "1_0.5", "1_0.5"),
+        ([logical("long", "time-micros"), "string"], "12:30:00+02:00", "12:30:00+02:00"),
+        (logical("long", "time-micros"), "01:02:03.000004000", time(1, 2, 3, 4)),
+        (
+            logical("long", "local-timestamp-micros"),
+            "2026-11-18T01:02",
+            datetime(2026, 11, 18, 1, 2),
+        ),
         (
             {"type": "array", "items": record(("d", logical("int", "date")))},
             [{"d": "2026-11-18"}],
@@ -122,6 +130,17 @@ def test_texts_of_decimals_and_times_fit_as_functions_produce_them(
         (logical("int", "time-millis"), "01:02:03.000004"),
         (logical("int", "date"), datetime(2026, 11, 18, 5, tzinfo=UTC)),
         (logical("string", "uuid"), "no uuid"),
+        (logical("long", "timestamp-micros"), "2026-11-18T12:30:00.123456789Z"),
+        (logical("long", "timestamp-millis"), "2026-11-18T12:30:00.123000999Z"),
+        (logical("long", "local-timestamp-micros"), "2026-11-18T12:30:00.1234567"),
+        (logical("long", "local-timestamp-micros"), "2026-11-18T12:30:00+02:00"),
+        (logical("long", "local-timestamp-millis"), datetime(2026, 11, 18, tzinfo=UTC)),
+        (logical("long", "time-micros"), "12:30:00.1234567"),
+        (logical("long", "time-micros"), "12:30:00+02:00"),
+        (logical("int", "time-millis"), time(12, 30, tzinfo=UTC)),
+        (logical("bytes", "decimal", precision=9, scale=2), "1_0.5"),
+        (logical("bytes", "decimal", precision=9, scale=2), "\N{FULLWIDTH DIGIT ONE}"),
+        (logical("bytes", "decimal", precision=9, scale=2), " 1"),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused_not_rounded(schema: Any, value: Any) -> None:

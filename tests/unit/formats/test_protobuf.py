@@ -84,9 +84,39 @@ def test_times_fit_as_functions_produce_them(order: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "text, seconds, nanos",
+    [
+        ("1970-01-01T00:00:01.123456789Z", 1, 123_456_789),
+        ("1970-01-01T02:00:01,1234567+02:00", 1, 123_456_700),
+        ("1969-12-31T23:59:59.999999999Z", -1, 999_999_999),
+        ("1970-01-01T00:00:01.123456000000Z", 1, 123_456_000),
+        ("1970-01-01T00:00:01.5Z", 1, 500_000_000),
+    ],
+)
+def test_the_nanoseconds_of_a_text_are_written(
+    order: Any, text: str, seconds: int, nanos: int
+) -> None:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    at = Timestamp(seconds=seconds, nanos=nanos).SerializeToString()
+    assert order.encoder("t")({"at": text}) == b"\x52" + bytes([len(at)]) + at
+
+
+def test_a_number_of_seconds_is_a_duration_if_it_has_whole_microseconds(order: Any) -> None:
+    for seconds, micros in ((7, 7_000_000), (0.1 + 0.2, 300_000), (-1e9 - 0.1, -(10**15) - 10**5)):
+        found = order.decode(order.encoder("t")({"took": seconds}))
+        assert found["took"] == timedelta(microseconds=micros)
+
+
+@pytest.mark.parametrize(
     "value, told",
     [
         ({"took": "soon"}, "took: 'soon' is no duration"),
+        ({"took": "PT0.1234567S"}, "took: 'PT0.1234567S' is no duration to microseconds"),
+        ({"took": 0.1234567}, "took: 0.1234567 seconds would be rounded"),
+        ({"took": float("nan")}, "took: "),
+        ({"at": "2026-11-18T01:02:03.1234567891Z"}, "at: .*it would be rounded"),
+        ({"at": "2026-11-18T01:02:03+02:00:00.1234567"}, "at: .*it would be rounded"),
         ({"cents": 2**63}, "cents"),
         ({"cents": True}, "cents: it is a bool"),
         ({"cents": 1.0}, "cents: 1.0 is no integer"),

@@ -19,9 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SinkError
-from headrace.model.values.arrow import in_microseconds
-from headrace.model.values.kinds import kind_of
-from headrace.sinks.fitting.texts import (
+from headrace.model.texts import (
     Unfit,
     date_of,
     decimal_of,
@@ -29,6 +27,8 @@ from headrace.sinks.fitting.texts import (
     moment_of,
     time_of,
 )
+from headrace.model.values.arrow import in_microseconds
+from headrace.model.values.kinds import kind_of
 
 Cells = Any
 """The cells of a column: an Arrow array, or a list of Python values."""

@@ -18,9 +18,7 @@ from uuid import UUID
 import msgspec
 import numpy as np
 
-from headrace.model.values.kinds import kind_of
-from headrace.sinks.fitting.arrays import is_kept
-from headrace.sinks.fitting.texts import (
+from headrace.model.texts import (
     Unfit,
     date_of,
     decimal_of,
@@ -28,6 +26,8 @@ from headrace.sinks.fitting.texts import (
     moment_of,
     time_of,
 )
+from headrace.model.values.kinds import kind_of
+from headrace.sinks.fitting.arrays import is_kept
 from headrace.sinks.jsonl import with_digits
 
 Convert = Callable[[Any], str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import SinkError
-from headrace.sinks.fitting.texts import Unfit
+from headrace.model.texts import Unfit
 from headrace.sinks.tables.cells import TableColumn, converter
 from headrace.sinks.tables.server import line_in_copy
 

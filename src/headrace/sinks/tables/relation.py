@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import SinkError
+from headrace.model.texts import Unfit
 from headrace.sinks.columns import column_names
-from headrace.sinks.fitting.texts import Unfit
 from headrace.sinks.tables.cells import TableColumn, converter
 from headrace.sinks.tables.column_types import some_value, type_for, type_of_arrow
 

@@ -18,7 +18,7 @@ _TOO_FINE = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 
 
 class Unfit(ValueError):
-    """Why a value does not fit its column."""
+    """Why a value does not fit its column or field."""
 
 
 def decimal_of(text: str) -> Decimal:
