@@ -10,12 +10,14 @@ import pytest
 from headrace import sinks, sources
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.kafka_client import ClientSettings
+from headrace.model.source import Timing
 from headrace.model.values.codec import NESTED_MAX
 from headrace.model.values.rows import Rows
 from headrace.sinks import Part
 from headrace.sinks.kafka.messages import Message, dealt, load_messages
 from headrace.sources.kafka.layout import place_of, split_of
 from headrace.sources.kafka.values import Decoding
+from headrace.worker.reader import stamp
 
 pytest.importorskip("confluent_kafka", reason="kafka: confluent-kafka is not installed")
 
@@ -59,6 +61,33 @@ def test_offsets_are_positions_and_times_are_those_of_messages() -> None:
     assert reading.values == [1, {"a": [2]}]
     assert reading.positions.tolist() == [100, 102]
     assert reading.timestamps.tolist() == [1_000_000, 1_002_000]
+
+
+@pytest.mark.parametrize(
+    ("millis", "reason"),
+    [
+        (0, None),
+        (253_402_300_799_999, None),
+        (253_402_300_800_000, "after the year 9999"),
+        (1_700_000_000_000_000_000, "after the year 9999"),  # nanoseconds; a product overflows
+        (2**63 // 1000 + 1, "after the year 9999"),
+        (2**64 // 1000 + 1, "after the year 9999"),  # its product looks like 1970
+        (2**63 - 1, "after the year 9999"),
+        (-1, "the timestamp -1000 is before 1970"),  # the message has none
+        (-5000, "the timestamp -5000000 is before 1970"),
+        (-(2**64) // 1000 + 1_700_000_000_000, "before 1970"),
+        (-(2**63), "before 1970"),
+    ],
+)
+def test_a_message_whose_time_is_none_is_rejected(
+    monkeypatch: pytest.MonkeyPatch, millis: int, reason: str | None
+) -> None:
+    monkeypatch.setattr(Sent, "timestamp", lambda self: (1, millis))
+    rows, _, rejected = stamp(read([b"1"]), Timing(), 0)
+    if reason is None:
+        assert rows.timestamps.tolist() == [millis * 1000]
+    else:
+        assert len(rows) == 0 and reason in rejected[0].reason
 
 
 def test_what_is_no_record_is_rejected_with_its_place_and_the_others_are_kept() -> None:

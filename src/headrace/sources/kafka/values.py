@@ -13,6 +13,7 @@ from headrace.formats.format import Format
 from headrace.model.source import Reading, Rejected
 from headrace.model.values.codec import NESTED_MAX
 from headrace.model.values.names import did_you_mean
+from headrace.model.values.time import END
 from headrace.sources.files.lines import RAW_CHARACTERS_MAX, not_utf8
 from headrace.sources.json_values import MALFORMED, brackets, decode, one_value
 
@@ -98,8 +99,9 @@ class Decoding:
             exact=self._is_typed,
         )
         if stamped:
-            stamps = [messages[i].timestamp()[1] for i in kept]
-            reading.timestamps = np.fromiter(stamps, np.int64, len(kept)) * 1000
+            stamps = np.fromiter((messages[i].timestamp()[1] for i in kept), np.int64, len(kept))
+            # A product that overflows may look like a valid time. These ends are refused.
+            reading.timestamps = stamps.clip(-(END // 1000), END // 1000) * 1000
         return reading
 
     @property
