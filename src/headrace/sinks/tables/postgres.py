@@ -34,7 +34,7 @@ from headrace.sinks.columns import (
     checked_times,
     column_names,
 )
-from headrace.sinks.fitting.arrays import is_list
+from headrace.sinks.fitting.leaves import leaves
 from headrace.sinks.rows_file import dump, load_parts
 from headrace.sinks.tables.cells import NAME_BYTES_MAX, TableColumn
 from headrace.sinks.tables.copying import GROUP, ORDER, copy_in, groups
@@ -294,7 +294,7 @@ def _refuse_nanoseconds(rows: Rows) -> None:
 
 def _refuse_nul(batch: pa.RecordBatch) -> None:
     for name, cells in zip(batch.schema.names, batch.columns, strict=True):
-        if _has_nul(cells):
+        if any(map(_has_nul, leaves(cells))):
             raise SinkError(
                 f"column {name!r} has text with the character NUL, which Postgres cannot store: "
                 "take it out of the rows"
@@ -302,16 +302,11 @@ def _refuse_nul(batch: pa.RecordBatch) -> None:
 
 
 def _has_nul(cells: pa.Array) -> bool:
-    kind = cells.type
-    if pa.types.is_dictionary(kind):
-        return _has_nul(cells.dictionary_decode())
-    if pa.types.is_string_view(kind):
-        return _has_nul(cells.cast(pa.large_string()))
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return bool(pc.any(pc.match_substring(cells, "\0")).as_py())
-    if pa.types.is_struct(kind):
-        return any(map(_has_nul, cells.flatten()))
-    return is_list(kind) and _has_nul(pc.list_flatten(cells))
+    if pa.types.is_string_view(cells.type):
+        cells = cells.cast(pa.large_string())
+    if not pa.types.is_string(cells.type) and not pa.types.is_large_string(cells.type):
+        return False
+    return bool(pc.any(pc.match_substring(cells, "\0")).as_py())
 
 
 def _refuse_names(names: Sequence[str], table: str) -> None:
