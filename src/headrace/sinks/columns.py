@@ -13,10 +13,11 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import InvalidPipeline, SinkError
-from headrace.model.values.arrow import one_batch
+from headrace.model.values.arrow import in_microseconds, one_batch
 from headrace.model.values.kinds import kind_of
 from headrace.model.values.rows import Rows
 from headrace.sinks.fitting.arrays import column
+from headrace.sinks.fitting.leaves import leaves
 
 VALUE = "value"
 
@@ -106,6 +107,30 @@ def column_names(dicts: Sequence[dict[str, Any]]) -> list[str]:
         if not isinstance(name, str):
             raise SinkError(f"a row has the key {name!r}: a column's name must be a string")
     return list(names)
+
+
+def refuse_nanoseconds(rows: Rows, what: str, names: Collection[str] | None = None) -> None:
+    """Refuses Arrow columns, or those of `names`, with times that values of Python would cut off.
+
+    `what` is the sink. Times of nanoseconds that are whole microseconds pass."""
+    if rows.columns is None:
+        return
+    for field, cells in zip(rows.columns.schema, rows.columns.columns, strict=True):
+        is_fine = in_microseconds(field.type) != field.type
+        if is_fine and (names is None or field.name in names) and not _is_in_microseconds(cells):
+            raise SinkError(
+                f"column {field.name!r} is of type {field.type} and would be rounded: {what} "
+                "keeps microseconds. Round it before, or make it a number"
+            )
+
+
+def _is_in_microseconds(cells: pa.Array) -> bool:
+    try:
+        for each in leaves(cells):
+            each.cast(in_microseconds(each.type))
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def already_there(timestamp: str) -> SinkError:

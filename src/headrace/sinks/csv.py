@@ -17,7 +17,7 @@ from typing import Any
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.model.sink import Sink
 from headrace.model.values.rows import Rows
-from headrace.sinks.columns import as_dicts, column_names
+from headrace.sinks.columns import as_dicts, column_names, refuse_nanoseconds
 from headrace.sinks.places import Place, file_sink
 from headrace.sinks.row_format import RowFormat
 
@@ -55,6 +55,7 @@ class CsvRows(RowFormat):
             raise InvalidPipeline("sinks.csv: columns= takes a list of names")
 
     def encode(self, rows: Rows) -> bytes:
+        refuse_nanoseconds(rows, "sinks.csv", self.columns)
         dicts = as_dicts(rows, self.timestamp)
         if not dicts:
             return b""

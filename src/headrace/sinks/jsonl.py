@@ -10,7 +10,7 @@ import msgspec
 from headrace.errors import SinkError
 from headrace.model.sink import Sink
 from headrace.model.values.rows import Rows
-from headrace.sinks.columns import as_dicts
+from headrace.sinks.columns import as_dicts, refuse_nanoseconds
 from headrace.sinks.places import Place, file_sink
 from headrace.sinks.row_format import RowFormat
 
@@ -53,6 +53,7 @@ class JsonRows(RowFormat):
         self.timestamp = timestamp
 
     def encode(self, rows: Rows) -> bytes:
+        refuse_nanoseconds(rows, "sinks.jsonl")
         values: list[Any]
         if self.timestamp is None:
             values = rows.values()

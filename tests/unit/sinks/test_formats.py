@@ -343,3 +343,47 @@ def test_parquet_takes_values_of_one_kind_inside_and_integers_beside_floats(
 def test_parquet_takes_no_bytes_as_a_name() -> None:
     with pytest.raises(SinkError, match="column 'v' .* the key b'a', which is no text"):
         sinks.parquet("out").encode(of({"v": {"a": 1}}, {"v": {b"a": 1}}))
+
+
+NANOS = pa.timestamp("ns")
+SINKS_OF_VALUES: list[Any] = [
+    sinks.jsonl("out"),
+    sinks.jsonl("out", timestamp="at"),
+]
+
+
+@pytest.mark.parametrize("sink", [*SINKS_OF_VALUES, sinks.csv("out")])
+@pytest.mark.parametrize("kind", [NANOS, pa.duration("ns"), pa.time64("ns")], ids=str)
+def test_nanoseconds_of_arrow_columns_are_not_cut_off(sink: Any, kind: pa.DataType) -> None:
+    assert sink.encode(columnar(v=pa.array([1000, None], kind)))
+    told = r"column 'v' is of type .*\[ns\] and would be rounded: sinks\..* keeps microseconds"
+    with pytest.raises(SinkError, match=told):
+        sink.encode(columnar(v=pa.array([1000, 1001], kind)))
+
+
+@pytest.mark.parametrize("sink", SINKS_OF_VALUES)
+@pytest.mark.parametrize(
+    ("kind", "inside"),
+    [
+        (pa.list_(NANOS), lambda nanos: [nanos]),
+        (pa.list_(NANOS, 1), lambda nanos: [nanos]),
+        (pa.map_(pa.string(), NANOS), lambda nanos: [("a", nanos)]),
+        (pa.struct([("a", pa.list_(pa.struct([("b", NANOS)])))]), lambda n: {"a": [{"b": n}]}),
+    ],
+)
+def test_nor_are_those_inside_lists_maps_and_structs(
+    sink: Any, kind: pa.DataType, inside: Any
+) -> None:
+    fine = pa.array([inside(1001), inside(1000), None], kind)
+    with pytest.raises(SinkError, match="column 'v' is of type .* would be rounded"):
+        sink.encode(columnar(v=fine))
+    assert sink.encode(columnar(v=fine.slice(1)))
+
+
+def test_nanoseconds_that_no_value_has_or_that_are_not_written_are_not_refused() -> None:
+    given = {"offsets": pa.array([0, 1, 2], pa.int32()), "values": pa.array([1001, 1000], NANOS)}
+    under_null = pa.ListArray.from_arrays(**given, mask=pa.array([True, False]))
+    assert b"null" in sinks.jsonl("out").encode(columnar(v=under_null))
+    rows = columnar(n=[1], v=pa.array([1001], NANOS))
+    with pytest.warns(UserWarning, match="Discarding nonzero nanoseconds"):
+        assert sinks.csv("out", columns=["n"]).encode(rows) == b"n\n1\n"

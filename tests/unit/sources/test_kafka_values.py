@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from headrace import sinks, sources
@@ -244,3 +246,26 @@ def test_a_function_that_raises_is_named_with_its_row(given: Any, told: str) -> 
 def test_timestamp_is_a_choice_and_no_column() -> None:
     with pytest.raises(InvalidPipeline, match="timestamp= is True or False, not 'at'"):
         sinks.kafka("orders", servers="127.0.0.1:1", timestamp="at")  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:Discarding nonzero nanoseconds")
+@pytest.mark.parametrize(
+    ("options", "is_cut"),
+    [
+        ({}, True),
+        ({"key": "n"}, True),
+        ({"value": lambda row: "x", "key": "v"}, True),
+        ({"value": lambda row: "x", "key": "n"}, False),
+        ({"value": lambda row: "x"}, False),
+    ],
+)
+def test_nanoseconds_of_arrow_columns_are_not_cut_off(options: Any, is_cut: bool) -> None:
+    sink = sinks.kafka("t", servers="b:1", **options)
+    for nanos in (1000, 1001):
+        batch = pa.RecordBatch.from_pydict({"n": [1], "v": pa.array([nanos], pa.timestamp("ns"))})
+        rows = Rows(np.zeros(1, np.int64), columns=batch)
+        if is_cut and nanos == 1001:
+            with pytest.raises(SinkError, match="column 'v' .* sinks.kafka keeps microseconds"):
+                sink.encode(rows)
+        else:
+            assert sink.encode(rows)

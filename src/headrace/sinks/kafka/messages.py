@@ -19,6 +19,7 @@ from headrace.model.sink import Part
 from headrace.model.values.names import did_you_mean
 from headrace.model.values.rows import Rows
 from headrace.model.values.shown import shown
+from headrace.sinks.columns import refuse_nanoseconds
 from headrace.sinks.jsonl import json_lines
 
 KINDS = ("json", "text", "bytes")
@@ -69,6 +70,9 @@ class MessageFormat:
         """The staged bytes of rows; b"" without rows."""
         if not len(rows):
             return b""
+        # What a function of the value makes of its times is its own affair.
+        written = (self.key.columns or ()) if callable(self.value) else None
+        refuse_nanoseconds(rows, "sinks.kafka", written)
         given = rows.values()
         keys, values = self._keys(given), self._values(given)
         sizes = [

@@ -23,7 +23,6 @@ import pyarrow.compute as pc
 from headrace.errors import InvalidPipeline, SinkError
 from headrace.failpoints import reach
 from headrace.model.sink import Delivery, Opening, Sink
-from headrace.model.values.arrow import in_microseconds
 from headrace.model.values.rows import Rows
 from headrace.sinks.columns import (
     INSTANT,
@@ -33,6 +32,7 @@ from headrace.sinks.columns import (
     check_schema,
     checked_times,
     column_names,
+    refuse_nanoseconds,
 )
 from headrace.sinks.fitting.leaves import leaves
 from headrace.sinks.rows_file import dump, load_parts
@@ -141,7 +141,7 @@ class Postgres(Sink):
 
     def encode(self, rows: Rows) -> bytes:
         if len(rows):
-            _refuse_nanoseconds(rows)
+            refuse_nanoseconds(rows, "Postgres")
             if (schema := self._schema()) is not None:
                 _refuse_nul(as_batch(rows, timestamp=self.timestamp, schema=schema))
             found = as_dicts(rows, self.timestamp)
@@ -274,22 +274,6 @@ def _refuse_unknown(rows: list[dict[str, Any]], columns: list[TableColumn], tabl
                 f"{', '.join(sorted(known))}. Add it (ALTER TABLE {table} ADD COLUMN ...) and "
                 "start again, or leave it out of the rows"
             )
-
-
-def _refuse_nanoseconds(rows: Rows) -> None:
-    """As values of Python, times of Arrow columns would lose them silently."""
-    if rows.columns is None:
-        return
-    for field, cells in zip(rows.columns.schema, rows.columns.columns, strict=True):
-        micros = in_microseconds(field.type)
-        try:
-            if micros != field.type:
-                cells.cast(micros)
-        except pa.ArrowInvalid:
-            raise SinkError(
-                f"column {field.name!r} is of type {field.type} and would be rounded: Postgres "
-                "keeps microseconds. Round it before, or make it a number"
-            ) from None
 
 
 def _refuse_nul(batch: pa.RecordBatch) -> None:
