@@ -1,4 +1,4 @@
-"""`headrace kafka send`: lines as they are, and what was sent before one that cannot be."""
+"""`headrace kafka send`: lines as they are, and what was sent before one that cannot be; `read`."""
 
 from __future__ import annotations
 
@@ -57,3 +57,60 @@ def test_lines_become_messages(
     ran = CliRunner().invoke(module.kafka, ["send", "t", str(tmp_path / "lines"), *options])
     assert said in (ran.output + str(ran.exception or ""))
     assert producer.sent == sent
+
+
+class Consumer:
+    """Of a partition of which only the offsets 5 and 6 are left."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = config
+        self.at: int | None = None
+
+    def assign(self, places: list[Any]) -> None:
+        [place] = places
+        self.at = place.offset
+        if self.at == kafka.OFFSET_BEGINNING:
+            self.at = 5
+        elif self.at < 5:  # it is out of range
+            self.at = 5 if self.config.get("auto.offset.reset") == "earliest" else 7
+
+    def consume(self, count: int, seconds: float) -> list[Any]:
+        found: list[Any] = [Received(b"%d" % offset) for offset in range(self.at or 0, 7)]
+        self.at = 7
+        return [*found, Received(None)]
+
+    def close(self) -> None: ...
+
+
+class Received:
+    """A message, or (None) the end of its partition."""
+
+    def __init__(self, value: bytes | None) -> None:
+        self._value = value
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def key(self) -> None: ...
+
+    def partition(self) -> int:
+        return 0
+
+    def error(self) -> Any:
+        return None if self._value else kafka.KafkaError(kafka.KafkaError._PARTITION_EOF)
+
+
+def test_a_topic_is_read_from_the_first_message_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    readers: list[Consumer] = []
+
+    def client(kind: str, servers: str, **config: Any) -> Consumer:
+        readers.append(Consumer(config))
+        return readers[0]
+
+    monkeypatch.setattr(module, "_require", lambda topic, servers: [0])
+    monkeypatch.setattr(module, "_client", client)
+    ran = CliRunner().invoke(module.kafka, ["read", "t"])
+    assert (ran.exit_code, ran.output) == (0, "\t5\n\t6\n")
+    assert readers[0].config["auto.offset.reset"] == "earliest"  # where some go while it reads

@@ -189,10 +189,12 @@ def _committed(topic: str, servers: str, *, follow: bool) -> Iterator[Any]:
         **{
             "group.id": "headrace-read", "enable.auto.commit": False,
             "isolation.level": "read_committed", "enable.partition.eof": not follow,
+            # Otherwise it goes to the end where old messages are deleted while it reads.
+            "auto.offset.reset": "earliest",
         },
     )  # fmt: skip
-    place = library().TopicPartition
-    reader.assign([place(topic, number, 0) for number in partitions])
+    place, first = library().TopicPartition, library().OFFSET_BEGINNING
+    reader.assign([place(topic, number, first) for number in partitions])
     left, until = set(partitions), time.monotonic() + _ANSWER_S
     while left:
         for message in reader.consume(1000, 0.2):
