@@ -144,6 +144,8 @@ def test_a_value_that_would_change_is_refused_with_its_row_and_column(value, kin
         (1, pa.int64(), pa.string(), "an integer"),
         (Decimal("0.1"), pa.decimal128(3, 1), pa.float64(), "a decimal"),
         (1e39, pa.float64(), pa.float32(), "rounded"),
+        (2049, pa.int64(), pa.float16(), "rounded"),
+        (70000, pa.uint32(), pa.float16(), "rounded"),
         ([("a", 1.5)], pa.map_(pa.string(), pa.float64()), MAP, "a float"),
     ],
 )
@@ -158,6 +160,8 @@ def test_arrow_columns_are_as_exact_as_records(value, columns, kind, why) -> Non
         ("1.25", pa.string(), pa.decimal128(5, 2), Decimal("1.25")),
         ("2024-05-01T12:00:00+02:00", pa.string(), LOCAL, datetime(2024, 5, 1, 10)),
         (5, pa.int64(), pa.decimal128(5, 2), Decimal("5.00")),
+        (2048, pa.int64(), pa.float16(), 2048.0),
+        (-7, pa.int8(), pa.float16(), -7.0),
         (1_000_000, pa.int64(), INSTANT, datetime.fromtimestamp(1, UTC)),
         ("x", pa.dictionary(pa.int32(), pa.string()), pa.large_string(), "x"),
         (None, pa.int64(), pa.string(), None),

@@ -147,6 +147,8 @@ def _is_safe(given: pa.DataType, kind: pa.DataType) -> bool:
         return True
     if kind in _SHORT and pa.types.is_floating(given) and given.bit_width > kind.bit_width:
         return False
+    if pa.types.is_float16(kind) and pa.types.is_integer(given):
+        return False
     return _family(given) == _family(kind)
 
 
