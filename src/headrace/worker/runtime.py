@@ -104,14 +104,15 @@ class Runtime:
         """The state store of an order's checkpoint, as of the order; None: there is none."""
         if order.applied is None:
             return None
-        found = self._backends.get(order.checkpoint)
+        id = order.applied.id or order.checkpoint
+        found = self._backends.get(id)
         if found is None:
             if self._opens is None:
                 raise IncompatibleState(
                     f"epoch {order.plan.epoch} reads its state from {order.plan.state!r}, which "
                     "this process was not given: start with the same state= as before"
                 )
-            found = self._backends[order.checkpoint] = self._opens(order.checkpoint)
+            found = self._backends[id] = self._opens(id)
         found.follow(order.applied.place)
         return found
 

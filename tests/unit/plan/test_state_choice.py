@@ -100,3 +100,12 @@ def test_what_was_dropped_is_told_by_its_epoch_and_not_by_a_name_like_it() -> No
     again = dropped.forgotten("A", 7)
     assert again.named("A") != dropped.named("A") and again.is_forgotten("A", 7)
     assert again.forgotten("A", 9).named("A") == "A@9"
+
+
+def test_an_import_has_a_name_of_its_own_and_before_the_first_epoch_an_id() -> None:
+    assert AppliedState("redis://h").imported("A", 0, "x") == AppliedState("redis://h", id="x")
+    imported = AppliedState("redis://h", 1, id="x").forgotten("A", 1).imported("A", 1, "y")
+    assert imported.named("A") == "A~y" and imported.id == "x"
+    assert not imported.is_forgotten("A", 2)
+    assert imported.forgotten("A", 1).is_forgotten("A", 1)
+    assert imported.renamed("A", "B").is_taken("A", {"B"})

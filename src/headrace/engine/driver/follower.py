@@ -163,7 +163,8 @@ class Follower:
             on_probation()
         if role.role == START and self.ledger.code.probation is None:
             opens = self.setup.opens
-            opened = opens and partial(opens, self.ledger.identity or self.checkpoint)
+            id = self.ledger.applied.id or self.ledger.identity or self.checkpoint
+            opened = opens and partial(opens, id)
             refuse_unreadable(
                 self.store, self.ledger, self.contract, self.topology, opened,
                 partial(self.listeners.notice, "reading"),

@@ -67,7 +67,7 @@ class Setup:
 
 def applier_of(setup: Setup, checkpoint: str, history: History) -> Applier:
     """What applies epochs to the state store of a driver, if it has one."""
-    backend = None if setup.opens is None else setup.opens(checkpoint)
+    backend = None if setup.opens is None else setup.opens(history.ledger.applied.id or checkpoint)
     return Applier(backend, setup.store, history, setup.options.background)
 
 

@@ -99,7 +99,8 @@ class Applier:
         # The place of this driver's own store, which the next commit names: the one that the ledger
         # names may be missing in an older copy that was made good.
         place = self._backend.place()
-        return AppliedBase(ledger.applied.epoch, place, marks.run, ledger.applied.names)
+        applied = ledger.applied
+        return AppliedBase(applied.epoch, place, marks.run, applied.names, applied.id)
 
     def proceed(self) -> None:
         """Begins to apply what was committed, unless that runs already.

@@ -33,6 +33,8 @@ class AppliedState(msgspec.Struct, frozen=True, omit_defaults=True):
     place: str = ""
     names: dict[str, str] = {}
     """Computation -> its name in the store, if that is another one."""
+    id: str = ""
+    """The id under which the store has the cells; "": the checkpoint's own."""
 
     @property
     def copies(self) -> bool:
@@ -68,6 +70,17 @@ class AppliedState(msgspec.Struct, frozen=True, omit_defaults=True):
             fresh = f"{stored}@{epoch}"  # an import in between is of the same epoch
         return msgspec.structs.replace(self, names={**self.names, computation: fresh})
 
+    def imported(self, computation: str, epoch: int, token: str) -> AppliedState:
+        """What an import writes to a server, where nothing has `token` in its name yet.
+
+        It counts when the log says so. An import that was interrupted has left cells, and a mark,
+        in the store: nothing reads them. Before the first epoch the mark must not rise either.
+        """
+        if not epoch:
+            return msgspec.structs.replace(self, id=token)
+        names = {**self.names, computation: f"{computation}~{token}"}
+        return msgspec.structs.replace(self, names=names)
+
     def is_forgotten(self, computation: str, epoch: int) -> bool:
         """Whether what an epoch wrote of a computation was dropped: it must not be applied again.
 
@@ -93,6 +106,8 @@ class AppliedBase(msgspec.Struct, frozen=True):
     run: str
     """The run in which the store has all epochs up to the mark (O5)."""
     names: dict[str, str] = {}
+    id: str = ""
+    """As in `AppliedState`."""
 
 
 def unapplied_over(epoch: int, synced: int, limit: int) -> bool:

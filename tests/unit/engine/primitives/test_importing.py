@@ -22,6 +22,7 @@ from headrace.cli.main import cli
 from headrace.engine.primitives.imports.importing import import_state
 from headrace.engine.replay.drop import drop_state
 from headrace.errors import IncompatibleState, InvalidPipeline
+from headrace.log.identity import read_identity
 from headrace.plan.state.choice import StateChoice
 from headrace.state.backends.memory import MemoryBackend, MemoryServer
 from headrace.store.disk import DiskStore
@@ -478,6 +479,65 @@ class _Dying(MemoryStore):
     def put_if_absent(self, *args: Any, **options: Any) -> Any:
         self._count()
         return super().put_if_absent(*args, **options)
+
+
+class _DyingServer(MemoryServer):
+    left = 10**9
+
+    def table(self, checkpoint: str) -> Any:
+        self._count()
+        return super().table(checkpoint)
+
+    def sync(self) -> None:
+        self._count()
+        super().sync()
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Died
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("second", [False, True])
+def test_what_an_interrupted_import_left_on_a_server_is_never_read(
+    second: bool, again: bool
+) -> None:
+    """Every request to the server is the last one in turn. Then the import is given again with
+    another table, or the pipeline runs without it."""
+    for requests in range(1, 60):
+        server = _DyingServer()
+        with Harness(two(), state=server) as h:
+            if second:
+                h.import_state("D", pa.table({"k": ["a"], "total": [10]}))
+            assert h.read("out") == []  # a driver begins, and finds no input
+            h._driver = None  # it ends
+            begun = read_identity(h._runtime.store)
+            server.left = requests
+            done = False
+            try:
+                h.import_state("C", pa.table({"k": ["a", "gone"], "visits": [111, 7]}))
+                done = True
+            except Died:
+                server.left = 10**9
+                if again:
+                    h.import_state("C", pa.table({"k": ["a"], "visits": [222]}))
+            server.left = 10**9
+            h.send("in", at(1, "a"), at(2, "gone"))
+            h.crash()
+            h.send("in", at(3, "a"), at(4, "gone"))
+            first, gone = (111, 7) if done else (222 if again else 0, 0)
+            assert sorted(row[:2] for row in h.read("out")) == [
+                ["a", first + 1], ["a", first + 2], ["gone", gone + 1], ["gone", gone + 2],
+            ]  # fmt: skip
+            assert h.state("D", "a").total == (12 if second else 2)
+            assert read_identity(h._runtime.store) == begun, "sinks know the id"
+            found = Checkpoint(h._runtime.store, opens=h._opens)
+            assert found.get("C", "a") == {"visits": first + 2} and found.verify().is_whole
+        if done:
+            assert requests > 5
+            return
+    raise AssertionError("it never came to its end")
 
 
 def test_the_command_and_the_method_import(tmp_path: Path, monkeypatch: Any) -> None:

@@ -45,7 +45,7 @@ from headrace.log.identity import Identity, put_identity
 from headrace.plan.control import ControlState
 from headrace.plan.entries import RestoreBody
 from headrace.plan.ledger import Ledger
-from headrace.plan.state.applied import SEGMENTS, AppliedState
+from headrace.plan.state.applied import SEGMENTS
 from headrace.plan.state.choice import IN_SEGMENTS, StateChoice
 from headrace.state.backend import OpenState
 from headrace.state.backends.opening import opener_of
@@ -109,7 +109,7 @@ def restore_backup(
 
 def fill_store(to: Store, opens: OpenState, state: StateChoice, ledger: Ledger) -> Ledger:
     """Writes all cells into the state store of a new checkpoint; the ledger then relies on it."""
-    backend = opens(ledger.identity)
+    backend = opens(ledger.applied.id or ledger.identity)
     try:
         backend.lead(ledger.generation, "")
         run, epoch = backend.marks().run, ledger.epoch
@@ -130,7 +130,7 @@ def fill_store(to: Store, opens: OpenState, state: StateChoice, ledger: Ledger) 
         raise StoreError(
             f"the state store {state.shown!r} restarted during the restore: begin it again"
         )
-    applied = AppliedState(state.shown, epoch, place, ledger.applied.names)
+    applied = msgspec.structs.replace(ledger.applied, backend=state.shown, epoch=epoch, place=place)
     return msgspec.structs.replace(ledger, applied=applied)
 
 

@@ -6,7 +6,8 @@ goes on after it as after a restored backup, with segments and with every state 
 1. The table is checked against the fields of the computation, all of it, before anything is
    written.
 2. Segments are written. A crash leaves files that no entry names; the import can be given again.
-3. If the checkpoint has a state store, the cells are written there and synced.
+3. If the checkpoint has a state store, the cells are written there and synced: under an id or a
+   name that nothing has used, so that what an interrupted import leaves there is never read.
 4. One entry of the log holds the whole ledger: this is the moment at which the state is there. In a
    place without a checkpoint, IDENTITY is written last, as by a restore.
 
@@ -44,7 +45,7 @@ from headrace.plan.rings.classes import SegmentSlice, SlotLedger
 from headrace.plan.rings.manifest import earliest, first_slot, with_entries
 from headrace.plan.rings.refs import RingRef
 from headrace.plan.rings.ring import Ring
-from headrace.plan.state.choice import IN_SEGMENTS, StateChoice, refuse_other_state
+from headrace.plan.state.choice import IN_SEGMENTS, NAMES, StateChoice, refuse_other_state
 from headrace.state.backend import OpenState
 from headrace.state.backends.opening import opener_of
 from headrace.state.segment import TIMER, Cell, encode_segment
@@ -242,4 +243,10 @@ class _Place:
     def _fill(self, ledger: Ledger) -> Ledger:
         if self._opens is None:
             return ledger
+        # In the checkpoint's directory each generation has a place of its own. On a server, what
+        # an interrupted import has left would count, under the same name.
+        if self._log is not None and self._state.name not in NAMES:
+            token = self._store.system.token_hex(8)
+            applied = ledger.applied.imported(self._computation, self._ledger.epoch, token)
+            ledger = msgspec.structs.replace(ledger, applied=applied)
         return fill_store(self._store, self._opens, self._state, ledger)

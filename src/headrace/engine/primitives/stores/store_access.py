@@ -29,7 +29,8 @@ class StoreAccess:
         """The store, as it was where the log's last commit says."""
         applied = ledger.applied
         if self._backend is None:
-            self._backend = self._opener(applied)(ledger.identity or self._id())
+            id = applied.id or ledger.identity or self._id()
+            self._backend = self._opener(applied)(id)
         self._backend.follow(applied.place)
         return self._backend
 
