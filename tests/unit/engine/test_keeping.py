@@ -242,6 +242,39 @@ def test_another_result_is_accepted_if_that_is_asked_for(tmp_path):
     assert len(list(Checkpoint(second.store).scan("Dice"))) == 10
 
 
+def test_another_result_is_never_accepted_under_a_commit_that_was_computed(tmp_path):
+    """State is lost after the job of epoch 5, and a fragment misses it before the commit."""
+    notices, adopted = [], []
+    driver = started(
+        tmp_path, 4, throwing(), accept_repairs=True, on_notice=lambda n: notices.append(n.text)
+    )
+    keeping, begin = driver._keeping, driver._keeping.keeper._maker.begin
+    adopt = keeping.adopt
+
+    def away(jobs):
+        found = [Future() for _ in jobs]
+        for each in found:
+            each.set_exception(StoreError("away"))
+        return found
+
+    def watched(plan, commit, adoptions):
+        before = driver.ledger.segments()
+        if commit.epoch == 5:
+            keeping.keeper._maker.begin = begin
+            lose(driver)
+        made = adopt(plan, commit, adoptions)
+        assert driver.ledger.segments() == before
+        adopted.append(commit.epoch)
+        return made
+
+    keeping.adopt, keeping.keeper._maker.begin = watched, away
+    run(driver, 5)
+    assert adopted == [1, 2, 3, 4, 5]
+    assert any("that was accepted" in text for text in notices)
+    run(driver)
+    assert driver.ledger.interval.is_durable and not only_written(driver)
+
+
 def test_input_that_was_released_is_kept_until_the_checkpoint(tmp_path):
     source = memory(VALUES, timestamps=range(len(VALUES)))
     released = []

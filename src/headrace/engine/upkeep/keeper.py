@@ -178,10 +178,11 @@ class Keeper:
         self._under_way = _Checkpoint(ledger.epoch, found, ledger.epoch + 1, rings)
         self._go_on()
 
-    def _go_on(self, *, at_once: bool = False) -> None:
+    def _go_on(self, *, at_once: bool = False, mends: bool = True) -> None:
         """Starts fragments that are missing, and takes those that are ready.
 
-        They are spread over several epochs, unless all are to be made `at_once`.
+        They are spread over several epochs, unless all are to be made `at_once`. `mends`: see
+        `_take`.
         """
         checkpoint = self._under_way
         if checkpoint is None:
@@ -192,7 +193,7 @@ class Keeper:
             return
         if not checkpoint.jobs:
             checkpoint.jobs = self._jobs(checkpoint)
-        self._take(checkpoint)
+        self._take(checkpoint, mends=mends)
         most = len(checkpoint.jobs)
         if not (at_once or self._hurries):
             most = checkpoint.due.begun(most, self._ledger.epoch - checkpoint.at)
@@ -206,15 +207,19 @@ class Keeper:
             begun = self._maker.begin([checkpoint.jobs[place] for place in some])
             checkpoint.running.update(zip(some, begun, strict=True))
             if not self._background:
-                self._take(checkpoint)
+                self._take(checkpoint, mends=mends)
                 if self._under_way is None:
                     return
 
-    def _take(self, checkpoint: _Checkpoint) -> None:
-        """Takes the fragments that are ready; one that failed is made again."""
+    def _take(self, checkpoint: _Checkpoint, *, mends: bool) -> None:
+        """Takes the fragments that are ready; one that failed is made again.
+
+        Without `mends` those that failed wait: a repair may change the state under a commit that
+        was computed already.
+        """
         lost: list[str] = []
         for place, future in list(checkpoint.running.items()):
-            if not future.done():
+            if not future.done() or (not mends and future.exception() is not None):
                 continue
             del checkpoint.running[place]
             try:
@@ -277,7 +282,7 @@ class Keeper:
         checkpoint = self._under_way
         if checkpoint is None or plan.moves:
             return [], None
-        self._go_on()
+        self._go_on(mends=False)  # `consider` takes the others, after the commit
         if self._under_way is None or not checkpoint.is_complete:
             return [], None
         return self._adopt(checkpoint), CommitInterval(
