@@ -309,6 +309,22 @@ def test_a_reader_sees_the_last_durable_epoch_and_says_which_it_is(tmp_path, cap
     assert counts(driver) == expected()
 
 
+def test_the_last_durable_epoch_is_backed_up_also_when_it_has_left_the_window(tmp_path):
+    store = Far(quick())
+    options = {"epoch_records": 6, "checkpoint_every": Cadence(200), "retain_epochs": 2}
+    driver = on_executors(counting(VALUES), store, tmp_path, **options)
+    run(driver, 2)
+    driver._keeping.complete()
+    run(driver, 6)
+    assert driver.ledger.interval.durable(8) == 2
+    store.make_directory(f"{paths.SOURCES}/values")
+    store.write(f"{paths.SOURCES}/values/batch", b"what the source needs to read it again")
+    found = Checkpoint(store).backup(MemoryStore(quick()))
+    assert found.epoch == 2 and found.files > 2
+    driver._keeping.complete()
+    assert Checkpoint(store).backup(MemoryStore(quick())).epoch == 8
+
+
 def test_an_interval_on_urls_is_refused_where_slots_have_no_disk(tmp_path):
     class Connect:
         held = None

@@ -6,8 +6,8 @@ what they have in common, and a backup that was interrupted goes on where it sto
 1. The files of the last epoch are pinned (`pinning`). What a state store has is copied into
    segments first (`standing`): a backup needs no state store, whatever its checkpoint has.
 2. Workspaces of sources are copied, under the digest of each file. They are no part of the ledger:
-   what the epoch needs of them stays for as long as it is in the retention window. If it has left
-   that window by then, a newer epoch is taken; only what is new is copied again.
+   what the epoch needs of them stays for as long as it is in the retention window, or is the last
+   durable one. If it is neither by then, a newer epoch is taken; only what is new is copied again.
 3. The files are copied, each checked by the digest in its name before it is written. What rides in
    the log becomes a file of its own. A file that is there already is checked too, unless a complete
    backup names it.
@@ -353,10 +353,13 @@ def _riding(ledger: Ledger) -> dict[str, int]:
 def _is_retained(store: Store, epoch: int) -> bool:
     """Whether sources still have all that comes after an epoch.
 
-    It is in the retention window; or a savepoint from before it is kept, which may be restored.
+    It is in the retention window; or a savepoint from before it is kept, which may be restored; or
+    no later epoch is durable (M3).
     """
-    savepoints = recover(EpochLog(store), 1).ledger.control.savepoints.values()
-    if any(each.epoch <= epoch for each in savepoints):
+    ledger = recover(EpochLog(store), 1).ledger
+    if any(each.epoch <= epoch for each in ledger.control.savepoints.values()):
+        return True
+    if not ledger.interval.is_durable and epoch >= ledger.interval.checkpoint:
         return True
     for position, entry in EpochLog(store).backwards():
         if entry.kind == RESTORE:
