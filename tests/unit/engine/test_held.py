@@ -14,7 +14,8 @@ from headrace import Computation, failpoints, state
 from headrace.engine.driver.driver import Driver
 from headrace.engine.driver.keeping import require_interval
 from headrace.engine.replay.checkpoint import Checkpoint
-from headrace.errors import InvalidPipeline, NondeterministicCode, StoreError
+from headrace.engine.upkeep import held
+from headrace.errors import EpochFailed, InvalidPipeline, NondeterministicCode, StoreError
 from headrace.log import paths
 from headrace.log.content import digest_of
 from headrace.log.holding import HoldingStore
@@ -187,6 +188,21 @@ def test_a_fragment_that_cannot_be_made_now_is_made_later(tmp_path):
     substrate.make = failing
     run(driver)
     assert fails[0] < 0 and counts(driver) == expected()
+
+
+def test_a_fragment_that_fails_by_a_defect_stops_the_run(tmp_path, monkeypatch):
+    def failing(store, job):
+        raise KeyError("sum")
+
+    monkeypatch.setattr(held, "make_fragment", failing)
+    driver = started(tmp_path, 4)
+    with pytest.raises(EpochFailed, match=r"the fragment of Count/0 could not .*KeyError: 'sum'"):
+        run(driver, 8)
+    assert driver.ledger.epoch == 4, "at the first try"
+    monkeypatch.undo()
+    again = started(tmp_path, 4)
+    run(again)
+    assert counts(again) == expected()
 
 
 def test_a_delta_that_is_missed_within_a_repair_is_made_again_too(tmp_path):

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from headrace.engine.spark.held.deltas import SparkHeldDeltas
+from headrace.engine.upkeep import held
 from headrace.engine.upkeep.fragments import Fragment, FragmentJob
 from headrace.engine.upkeep.held import TURNS_MAX, Made, turns
-from headrace.errors import DeltaMissing, StoreError
+from headrace.errors import DeltaMissing, EpochFailed, StoreError
+from headrace.plan.decisions.transient import is_outage
 from headrace.plan.rings.ring import NOWHERE
+from headrace.store.memory import MemoryStore
 
 
 def job(slot: int) -> FragmentJob:
@@ -75,3 +78,36 @@ def test_after_a_turn_that_fails_there_is_no_other_and_what_was_made_counts():
     assert len(made.asked) == 2
     assert [isinstance(each, Fragment) for each in found] == [True, True, False, False, False]
     assert isinstance(found[-1], StoreError) and "all executors are gone" in str(found[-1])
+
+
+class OperationalError(Exception):
+    """What a database calls trouble of its own."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (KeyError("a"), EpochFailed),
+        (OperationalError("busy"), StoreError),
+        (ConnectionError("reset"), StoreError),
+        (DeltaMissing("a"), DeltaMissing),
+    ],
+)
+def test_an_error_of_a_task_is_an_answer_and_only_an_outage_is_tried_again(
+    error, kind, monkeypatch
+):
+    def fails(store: Any, job: FragmentJob) -> Fragment:
+        raise error
+
+    monkeypatch.setattr(held, "make_fragment", fails)
+    found = held.make(MemoryStore(), 0, job(7)).outcome(job(7))
+    assert type(found) is kind and is_outage(found) is (kind is StoreError)
+
+
+def test_a_task_without_memory_fails(monkeypatch):
+    def fails(store: Any, job: FragmentJob) -> Fragment:
+        raise MemoryError
+
+    monkeypatch.setattr(held, "make_fragment", fails)
+    with pytest.raises(MemoryError):
+        held.make(MemoryStore(), 0, job(7))

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.engine.upkeep.fragments import Fragment, FragmentJob, make_fragment
-from headrace.errors import HeadraceError, StoreError, by_name
+from headrace.errors import EpochFailed, HeadraceError, StoreError, by_name
 from headrace.log.holding import HoldingStore
+from headrace.plan.decisions.transient import is_outage
 from headrace.store.store import Store
 
 TURNS_MAX = 8
@@ -53,13 +54,22 @@ class Made(NamedTuple):
 
 
 def make(store: Store, number: int, job: FragmentJob) -> Made:
-    """One job in a task. An error of the state or of the store is an answer; others are bugs."""
+    """One job in a task. An error is an answer, because a task that fails is tried again for ever.
+
+    Too little memory fails the task: there may be more elsewhere, or later.
+    """
     try:
         fragment = make_fragment(store, job)
     except HeadraceError as error:
         return Made(number, None, type(error).__name__, str(error))
     except OSError as error:
         return Made(number, None, StoreError.__name__, f"{type(error).__name__}: {error}")
+    except MemoryError:
+        raise
+    except Exception as error:
+        what = f"the fragment of {job.computation}/{job.slot} could not be made"
+        kind = StoreError if is_outage(error) else EpochFailed
+        return Made(number, None, kind.__name__, f"{what}: {type(error).__name__}: {error}")
     return Made(number, fragment)
 
 
