@@ -41,8 +41,9 @@ def session_of(clustered: Cluster) -> Iterator[Callable[..., SparkSession]]:
             for name, value in more.items()
         }
         # On a busy machine an executor may need longer than the default of 3 s for the task before,
-        # and Spark would run a slot elsewhere: these tests say where slots run.
-        settings.setdefault("spark.locality.wait", "60s")
+        # and Spark would run a slot elsewhere: these tests say where slots run. But a task whose
+        # executor dies may wait as long, too, and that must be less than the deadline of a job.
+        settings.setdefault("spark.locality.wait", "20s")
         if having:
             known, given = having[0]
             if given == settings:
