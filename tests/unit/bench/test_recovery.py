@@ -80,6 +80,13 @@ def test_the_document_has_a_ratio_and_a_bar_for_each_goal() -> None:
     assert "not in time" in format_recovery(found)
 
 
+def test_the_table_tells_the_slowest_file_of_the_middle_round() -> None:
+    runs = [RecoveryOutcome(1.0, 100.0, [], True, None, slowest) for slowest in (900.0, 300.0, 4e3)]
+    found = document(Recovery(), {"executor-kill": runs}, {}, {})
+    assert found["systems"]["executor-kill"]["slowest_ms"] == 900.0
+    assert "900 ms" in format_recovery(found)
+
+
 def test_an_unknown_system_is_refused_before_anything_starts() -> None:
     with pytest.raises(HeadraceError, match=r"no system is called 'flink'"):
         run_recovery(Recovery(), ["flink"])
