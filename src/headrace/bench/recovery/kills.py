@@ -59,8 +59,8 @@ class Recovery:
     interval_s: float = 1.0
     """The time between two files."""
     driver_interval_s: float = 0.5
-    """The same where a driver is killed. A job has recovered with some file, so a takeover that takes
-    little more than a second is not told from one of two seconds if a file comes once a second."""
+    """The same where a driver is killed. A job has recovered with some file: with one a second, a
+    takeover of little more than a second would count as two."""
     warm_files: int = 15
     """Files before the kill whose latency is the one to return to."""
     query: str = ""
