@@ -58,8 +58,8 @@ class Recovery:
     """Records in a file."""
     interval_s: float = 1.0
     """The time between two files."""
-    driver_interval_s: float = 0.5
-    """The same where a driver is killed. A job has recovered with some file: with one a second, a
+    standby_interval_s: float = 0.5
+    """The same where a standby waits. A job has recovered with some file: with one a second, a
     takeover of little more than a second would count as two."""
     warm_files: int = 15
     """Files before the kill whose latency is the one to return to."""
@@ -217,7 +217,7 @@ def _measure(workload: Recovery, name: str) -> RecoveryOutcome:
 
 def _run(workload: Recovery, name: str, made: Cluster, where: Path) -> RecoveryOutcome:
     query = workload.query
-    interval_s = workload.driver_interval_s if "driver" in name else workload.interval_s
+    interval_s = workload.standby_interval_s if name == "driver-standby" else workload.interval_s
     feed = Feed(where / "in", interval_s, workload.records, workload.keys)
     watch = OutputPoller(where / "out")
     if query:

@@ -79,9 +79,7 @@ Examples:
 @number("--keys", 100, "Distinct keys.")
 @number("--records", 200, "Records in a file.")
 @seconds("--interval", "Seconds per file.", "interval_s")
-@seconds(
-    "--driver-interval", "The same where a driver is killed.", "driver_interval_s", default=0.5
-)
+@seconds("--standby-interval", "The same where a standby waits.", "standby_interval_s", default=0.5)
 @number("--warm", 15, "Files that define the usual latency.", "warm_files", least=3)
 @seconds("--lease", "Seconds of the lease of a leader with a standby.", "lease_s")
 @click.option("--systems", default="", metavar="A,B", help="Only these systems.  [default: all]")
