@@ -60,6 +60,8 @@ class _Fitters:
             return self.of(kind)
         plain = self._by_kind(kind, schema)
         parse = _LOGICAL.get(logical) if isinstance(logical, str) else None
+        if parse is _decimal:
+            parse = _sized(schema["precision"] - schema.get("scale", 0))
         if parse is None:
             return plain
         return lambda value: parsed if (parsed := parse(value)) is not None else plain(value)
@@ -226,6 +228,20 @@ def _decimal(value: Any) -> Any:
     if not value.is_finite():
         raise _not(value, "number")
     return value
+
+
+def _sized(whole: int) -> Fit:
+    """A decimal with so many digits before its point, which fastavro does not count."""
+
+    def fit_decimal(value: Any) -> Any:
+        found = _decimal(value)
+        if not found:
+            return found if found is None else Decimal(0)  # 0e9 is no long number
+        if found.adjusted() >= whole:
+            raise Misfit(f"{found} has more than {whole} digits before its point")
+        return found
+
+    return fit_decimal
 
 
 def _instant(value: Any) -> Any:

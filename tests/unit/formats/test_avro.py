@@ -77,6 +77,8 @@ def test_a_value_is_read_as_it_was_written(schema: Any, value: Any) -> None:
     [
         (logical("bytes", "decimal", precision=9, scale=2), "1.50", Decimal("1.50")),
         (logical("bytes", "decimal", precision=9, scale=2), 7, Decimal("7.00")),
+        (logical("bytes", "decimal", precision=9, scale=2), "1234567.89", Decimal("1234567.89")),
+        (logical("bytes", "decimal", precision=9, scale=2), "0e999999999", Decimal("0.00")),
         (logical("int", "date"), "2026-11-18", date(2026, 11, 18)),
         (logical("long", "time-micros"), "01:02:03.000004", time(1, 2, 3, 4)),
         (
@@ -141,6 +143,10 @@ def test_texts_of_decimals_and_times_fit_as_functions_produce_them(
         (logical("bytes", "decimal", precision=9, scale=2), "1_0.5"),
         (logical("bytes", "decimal", precision=9, scale=2), "\N{FULLWIDTH DIGIT ONE}"),
         (logical("bytes", "decimal", precision=9, scale=2), " 1"),
+        (logical("bytes", "decimal", precision=9, scale=2), "12345678"),
+        (logical("bytes", "decimal", precision=9, scale=2), "123e6"),
+        (logical("bytes", "decimal", precision=9, scale=2), "1e999999999"),
+        (logical("fixed", "decimal", size=4, precision=9, scale=2) | {"name": "F"}, 12345678),
     ],
 )
 def test_a_row_that_does_not_fit_is_refused_not_rounded(schema: Any, value: Any) -> None:

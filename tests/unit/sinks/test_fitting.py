@@ -55,6 +55,8 @@ def travelled(value: Any) -> Any:
         (Decimal("1.2500"), pa.decimal128(10, 2), Decimal("1.25")),
         (Decimal("1E+2"), pa.decimal128(5, 2), Decimal("100.00")),
         (Decimal("-0.0"), pa.decimal128(1, 1), Decimal("0.0")),
+        ("0e999999999", pa.decimal128(20, 2), Decimal("0.00")),
+        ("-1.5" + "0" * 60, pa.decimal128(20, 2), Decimal("-1.50")),
         (7, pa.decimal128(3, 2), Decimal("7.00")),
         (12345, pa.decimal256(60, 2), Decimal("12345.00")),
         (date(2024, 5, 1), pa.date32(), date(2024, 5, 1)),

@@ -319,13 +319,16 @@ def _decimal(precision: int, scale: int) -> Fit:
             raise Unfit(f"it is {kind_of(value)}")
         if not number.is_finite():
             raise Unfit("it is not finite")
-        _, digits, exponent = number.as_tuple()
+        sign, digits, exponent = number.as_tuple()
         beyond = -scale - int(exponent)
         if beyond > 0 and any(digits[-beyond:]):
             raise Unfit(f"it would be rounded to {scale} digits behind the point")
         if number and number.adjusted() >= precision - scale:
             raise Unfit(f"it has more than {precision - scale} digits before the point")
-        return number
+        if not number:
+            return Decimal(0)  # Arrow takes no 0e999
+        # Nor zeros behind the last digit that the column keeps.
+        return Decimal((sign, digits[:-beyond], -scale)) if beyond > 0 else number
 
     return fit
 
