@@ -90,7 +90,8 @@ def as_one_table(
         batches = [as_batch(rows, timestamp=timestamp, schema=schema) for rows in parts]
         tables = [pa.Table.from_batches([batch]) for batch in batches]
         try:
-            return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+            # No wider types: text beside bytes would become bytes, and integers beside floats round.
+            return pa.concat_tables(tables, promote_options="default").combine_chunks()
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             pass  # The columns of two parts do not agree: infer them from all rows together.
     together = as_batch(Rows.concat(parts), timestamp=timestamp, schema=schema, mixed=True)

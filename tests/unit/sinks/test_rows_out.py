@@ -73,6 +73,8 @@ def test_foreach_gets_an_arrow_table_without_spark_and_nothing_without_rows() ->
     ("first", "second", "expected"),
     [
         ({"n": [1]}, {"n": [None]}, [1, None]),
+        ({"n": ["x"]}, {"n": [b"\xff"]}, ['"x"', '"/w=="']),
+        ({"n": [2**53 + 1]}, {"n": [0.5]}, ["9007199254740993", "0.5"]),
         ({"n": [1]}, {"n": [2.5]}, [1, 2.5]),
     ],
 )
