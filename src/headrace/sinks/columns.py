@@ -90,7 +90,7 @@ def as_one_table(
         batches = [as_batch(rows, timestamp=timestamp, schema=schema) for rows in parts]
         tables = [pa.Table.from_batches([batch]) for batch in batches]
         try:
-            # No wider types: text beside bytes would become bytes, and integers beside floats round.
+            # No wider types: text would become bytes, and large integers would be rounded.
             return pa.concat_tables(tables, promote_options="default").combine_chunks()
         except (pa.ArrowInvalid, pa.ArrowTypeError):
             pass  # The columns of two parts do not agree: infer them from all rows together.
