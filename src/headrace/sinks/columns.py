@@ -225,6 +225,8 @@ def _require_one_kind(values: list[Any], place: str = "") -> None:
     if len(kinds) > 1 and not kinds <= {"an integer", "a float"}:
         inside = f" at {place!r}" if place else ""
         raise TypeError(f"it holds {' and '.join(sorted(kinds))}{inside} in one file")
+    if kinds & {"a time", "a time of day"}:
+        _require_one_sort_of_zone(values, *kinds)
     if "a list" in kinds:
         items = [item for value in values if value is not None for item in value]
         _require_one_kind(items, f"{place}[]")
@@ -237,3 +239,12 @@ def _require_one_kind(values: list[Any], place: str = "") -> None:
                 cells.setdefault(name, []).append(cell)
         for name, found in cells.items():
             _require_one_kind(found, f"{place}.{name}".lstrip("."))
+
+
+def _require_one_sort_of_zone(times: list[Any], kind: str) -> None:
+    """Raises TypeError where Arrow would take local times for UTC, or drop a zone."""
+    zoned = {getattr(each, "tzinfo", None) is not None for each in times if each is not None}
+    if len(zoned) > 1:
+        raise TypeError("it holds times with and without a zone in one file")
+    if zoned == {True} and kind == "a time of day":
+        raise TypeError("it holds a time of day with a zone, which a column does not keep")

@@ -317,6 +317,21 @@ def test_parquet_turns_no_value_into_another_kind_for_its_neighbour(
 
 
 @pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([AWARE, AWARE.replace(tzinfo=None)], "times with and without a zone"),
+        ([[AWARE.replace(tzinfo=None)], None, [AWARE]], "times with and without a zone"),
+        ([datetime.time(1, tzinfo=datetime.UTC)], "a time of day with a zone"),
+        ([{"a": datetime.time(1, tzinfo=datetime.UTC)}], "a time of day with a zone"),
+    ],
+    ids=str,
+)
+def test_parquet_takes_no_local_time_for_another(values: list[Any], told: str) -> None:
+    with pytest.raises(SinkError, match=f"column 'v' .* it holds {told}"):
+        sinks.parquet("out").encode(of(*({"v": value} for value in values)))
+
+
+@pytest.mark.parametrize(
     "values",
     [
         [[1], None, [2.5, None], []],
