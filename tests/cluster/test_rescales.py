@@ -57,9 +57,9 @@ def test_rescales_build_no_frames_and_no_anchors(
     built: list[int] = []
     build = Anchors._build
 
-    def counted(self: Anchors, tasks: int, now: Any) -> Any:
+    def counted(self: Anchors, tasks: int, *given: Any) -> Any:
         built.append(tasks)
-        return build(self, tasks, now)
+        return build(self, tasks, *given)
 
     monkeypatch.setattr(Anchors, "_build", counted)
     chains: set[int] = set()
