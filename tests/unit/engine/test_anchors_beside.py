@@ -222,6 +222,21 @@ def test_tasks_that_lie_unevenly_at_first_are_spread_when_all_executors_are_warm
     assert not anchors.refresh()
 
 
+def test_frames_for_another_number_of_tasks_are_not_used(
+    anchors: Placed, session: Session, context: Context
+) -> None:
+    assert not anchors.refresh()
+    old = anchors._warm_up
+    assert old is not None
+    anchors.next = ("a", "b", "a", "b", "a")
+    anchors.use(5)
+    anchors.next = ("a", "b", "c", "a", "b")
+    session.warm.set()
+    assert until_changed(anchors).home == ("a", "b", "c", "a", "b")
+    until(lambda: old.is_done, "the end of the first warm-up")
+    assert {len(frame.places) for frame in anchors.frames if not frame.released} == {5}
+
+
 def test_tasks_that_lie_evenly_at_first_need_no_small_job(
     session: Session, context: Context
 ) -> None:

@@ -198,8 +198,10 @@ class Anchors:
         self._release_spares()
         self._anchor = self._build(tasks, (), [])
         self._is_located = True
-        if excess(self._anchor.home, self._executors([self._anchor.home])):
+        uneven = excess(self._anchor.home, self._executors([self._anchor.home]))
+        if uneven or self._warm_up is not None:
             # An executor had no task for us: it has just come. Tasks move to it when it is warm.
+            # A warm-up that runs would build frames for another number of tasks.
             self._begin_warm_up()
         if known is not None:
             # Spark's dynamic allocation frees an executor only when it holds no anchor.

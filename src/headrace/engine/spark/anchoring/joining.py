@@ -84,12 +84,13 @@ class WarmUp:
             _logger.debug("new executors could not be warmed up: %s", str(error)[:500])
 
     def _all_answer(self) -> bool:
+        answered: set[str] = set()
         for _ in range(ANSWERS_MAX):
             cores = self._cores()
             numbers = self._session.range(0, cores, 1, cores)
-            told = numbers.mapInArrow(tell_place, PLACES).collect()
+            answered.update(row[1] for row in numbers.mapInArrow(tell_place, PLACES).collect())
             # How many cores an executor has is not always known: then one job must do.
-            if not self._each or len({row[1] for row in told}) >= cores // self._each:
+            if not self._each or len(answered) >= cores // self._each:
                 return True
             if self._given_up:
                 break
