@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -63,22 +65,41 @@ class Sleepers:
         return self.pids()
 
 
+@contextmanager
+def epochs(seen: list[tuple[float, float]], *seconds: float) -> Iterator[None]:
+    """Epochs after a moment, of so many seconds, the last one again and again."""
+    over = threading.Event()
+
+    def run() -> None:
+        longer = iter(seconds)
+        last, pause = seconds[-1], 0.05
+        while not over.wait(pause):
+            seen.append((time.monotonic(), next(longer, last)))
+            pause = 0.01
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_executors_that_are_no_neighbours_are_killed_at_once() -> None:
     made: Any = Sleepers(failures.EXECUTORS)
     seen = [(0.0, 0.1)] * 3
     try:
         for count in failures.KILLED:
             at = time.monotonic()
-            later = threading.Timer(0.05, lambda: seen.append((time.monotonic(), 0.9)))
-            later.start()
-            took = failures._kill(made, count, seen)
+            with epochs(seen, 0.9):
+                took = failures._kill(made, count, seen)
             assert 0 < took <= (time.monotonic() - at) * 1e3
             for process in made.running[: 2 * count : 2]:
                 process.wait(10)
             assert made.dead() == list(range(0, 2 * count, 2))
-            quick = threading.Timer(0.05, lambda: seen.extend([(0.0, 0.3), *[(0.0, 0.1)] * 3]))
-            quick.start()
-            failures._calm(made, 0.1, seen)
+            with epochs(seen, 0.3, 0.1):
+                failures._calm(made, 0.1, seen)
             assert not made.dead() and [s for _, s in seen[-3:]] == [0.1] * 3
     finally:
         for process in made.running:
