@@ -176,12 +176,12 @@ class Anchors:
     def _even_frames(self) -> Iterator[Spare]:
         """Frames for an anchor in which no executor has too much, if that in use is not so."""
         anchor = self._anchor
-        if anchor is None or not excess(anchor.home, self._executors([anchor.home])):
+        if anchor is None or not self._is_uneven(anchor.home):
             return
         for _ in range(BUILDS_MAX):
             spare = self._one_more(len(anchor.home))
             yield spare
-            if not excess(spare.place, self._executors([spare.place])):
+            if not self._is_uneven(spare.place):
                 return
 
     def _release_spares(self) -> None:
@@ -198,8 +198,7 @@ class Anchors:
         self._release_spares()
         self._anchor = self._build(tasks, (), [])
         self._is_located = True
-        uneven = excess(self._anchor.home, self._executors([self._anchor.home]))
-        if uneven or self._warm_up is not None:
+        if self._is_uneven(self._anchor.home) or self._warm_up is not None:
             # An executor had no task for us: it has just come. Tasks move to it when it is warm.
             # A warm-up that runs would build frames for another number of tasks.
             self._begin_warm_up()
@@ -309,6 +308,10 @@ class Anchors:
         """How many executors there are: as many as were seen, or as the number of cores implies."""
         seen = len({name for placement in places for name in placement})
         return max(seen, self._cores // self._each if self._each else 0)
+
+    def _is_uneven(self, place: Placement) -> bool:
+        """Whether an executor has more than its share of the tasks."""
+        return excess(place, self._executors([place])) > 0
 
     def _cores_now(self) -> int:
         """The cores of all executors that Spark knows of."""
